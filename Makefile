@@ -3,7 +3,7 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
-JOBS   ?= 3
+JOBS   ?= 4
 CORE   := python/txn/_core.abi3.so
 SMALL  := $(addprefix sim/test_,simulation.py regressions.py clock.py replicas.py)
 WHOLE_TREE := $(addprefix test_,layers.py private_names.py)

@@ -26,19 +26,18 @@ if not EXPLORES:
 
 LONGEST = (
     "tests/test_wheel.py",  # it waits for the registry while others work
+    "tests/test_transcripts.py",
+    "tests/spark/patterns/",
     "tests/spark/kill/",
     "tests/test_pages.py",
-    "tests/test_transcripts.py",
-    "tests/sim/test_simulation.py",
-    "tests/sim/test_broken_rules.py",
-    "tests/spark/patterns/",
-    "tests/crash/test_real_crash_points.py",
+    "tests/crash/",
+    "tests/clients/",
+    "tests/spark/",
+    "tests/console/",
+    "tests/differential/",
+    "tests/sim/",
 )
 """Files and folders of minutes, the first to begin first."""
-
-COMPUTING = ("tests/model/", "tests/sim/", "tests/unit/")
-"""Folders that compute more than they wait. The threads of clients that other tests leave behind
-make them cost up to four times as much, so they come before those."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,10 +51,8 @@ def pytest_collection_finish() -> None:
 
 
 def _place_in_line(item: pytest.Item) -> int:
-    line: tuple[str | tuple[str, ...], ...] = (*LONGEST, COMPUTING)
-    return next(
-        (place for place, names in enumerate(line) if item.nodeid.startswith(names)), len(line)
-    )
+    places = (place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name))
+    return next(places, len(LONGEST))
 
 
 def pytest_configure() -> None:

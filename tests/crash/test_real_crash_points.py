@@ -5,7 +5,7 @@ ones, over two partitions and with a group's offset. Logs are new, or begin a se
 Then each is a run of its own: stopped there, started again, judged, stopped once more, and started
 again. So is a start after a crash: it may be stopped at each of its own.
 
-`make test` plays one boundary in twelve, `make proofs` each of them, `python -m harnesses.stops`
+`make test` plays one boundary in 24, `make proofs` each of them, `python -m harnesses.stops`
 each with every loss.
 """
 

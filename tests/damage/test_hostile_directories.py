@@ -190,6 +190,21 @@ def test_a_start_reads_no_sparse_file_whole(
     assert any(str(path) in line for line in caplog.messages) == is_left_out
 
 
+DERIVED_FROM_BATCHES = (
+    *(f"orders-0/{SEGMENT}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")),
+    *("orders-0/leader-epoch-checkpoint", "orders-0/00000000000000000004.snapshot"),
+    "orders-0/txnindex-checkpoint",
+)
+
+
+@pytest.mark.parametrize("name", DERIVED_FROM_BATCHES)
+def test_a_start_derives_anew_what_is_too_large_to_be_read(data: Path, name: str) -> None:
+    """The start read it whole, whatever its size: the partition failed for want of memory."""
+    put(data, name, sparse)
+    with txn.Broker(data) as broker:
+        assert read_all(broker.bootstrap_servers, "orders") == [b"1", b"2"]
+
+
 def test_a_quorum_state_of_brackets_alone_is_found(data: Path) -> None:
     (data / "__cluster_metadata-0" / "quorum-state").write_text("[" * 500_000)
     assert findings(data)[0] == 1

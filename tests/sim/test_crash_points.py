@@ -6,7 +6,7 @@ each of them. It is stopped there, as a killed process and as a machine that los
 without the unsynced data, started again, and judged. The next start is stopped, too, at each
 boundary of the recovery of one of them.
 
-`make test` plays one moment in twelve, `make proofs` each of them.
+`make test` plays one moment in 24, `make proofs` each of them.
 """
 
 from dataclasses import replace

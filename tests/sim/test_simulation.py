@@ -11,7 +11,7 @@ import pytest
 from sim.plan import make_election_plan, make_plan
 from sim.world import run_plan, run_seed, shrink, text_of
 
-SEEDS = int(os.environ.get("SEEDS", "750"))
+SEEDS = int(os.environ.get("SEEDS", "500"))
 SEEDS_PER_TEST = 250
 
 

@@ -15,6 +15,7 @@ A process sends tuples to its parent, over a pipe:
 | `("report", data)` | a phase of that test ended |
 | `("next",)` | one test is left; the parent answers with another file, or None |
 | `("done", times)` | it has run all, and closed the fixtures; `times` is for `file_times` |
+| `("broke", text)` | pytest itself raised, outside any test |
 """
 
 import os
@@ -57,6 +58,7 @@ class Process:
     """Tests that it has not begun."""
     running: pytest.Item | None = None
     done: bool = False
+    broke: str = ""
 
 
 class Parent:
@@ -69,6 +71,7 @@ class Parent:
         self._files: Files = {}
         """Files that nobody has begun, in the order of their tests."""
         self._processes: list[Process] = []
+        self._forks = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -111,11 +114,12 @@ class Parent:
     def _fork(self, session: pytest.Session, file: str) -> None:
         items = self._files.pop(file)
         ours, theirs = Pipe()
+        self._forks += 1
         pid = os.fork()
         if pid == 0:
             for connection in (ours, *(process.connection for process in self._processes)):
                 connection.close()
-            _be_child(session, theirs, items)
+            _be_child(session, theirs, items, name=f"{self._forks}")
         theirs.close()
         self._processes.append(Process(pid, ours, family_of(file), items))
 
@@ -138,6 +142,8 @@ class Parent:
             file = next((f for f in self._files if family_of(f) == process.family), None)
             process.connection.send(file)
             process.left += self._files.pop(file) if file else []
+        elif kind == "broke":
+            process.broke = content[0]
         else:
             process.done = True
             if times := _times(self._config):
@@ -156,7 +162,8 @@ class Parent:
             location=item.location,
             keywords={},
             outcome="failed",
-            longrepr=f"the process ended with exit code {code} while it ran {item.nodeid}",
+            longrepr=f"the process ended with exit code {code} while it ran {item.nodeid}\n"
+            + process.broke,
             when="call",
         )
         self._hook.pytest_runtest_logreport(report=report)
@@ -227,19 +234,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _be_child(
-    session: pytest.Session, connection: Connection, items: list[pytest.Item]
+    session: pytest.Session, connection: Connection, items: list[pytest.Item], name: str
 ) -> NoReturn:
     """Run tests in this forked process, and end it."""
     plugins = session.config.pluginmanager
     code = 1
     try:
-        _have_own_output(session.config, f"{os.getpid()}")
+        _have_own_output(session.config, name)
         child = Child(session, connection)
         plugins.register(child, "child")
         child.run(items)
         code = 0
     except BaseException:
-        traceback.print_exc()
+        connection.send(("broke", traceback.format_exc()))
         session._setupstate.teardown_exact(None)
     finally:
         os._exit(code)  # a thread that a test left behind keeps no process alive

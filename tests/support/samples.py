@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-EVERY: Final = int(os.environ.get("EVERY", "12"))
+EVERY: Final = int(os.environ.get("EVERY", "24"))
 """One of so many points is played; 1 plays all, and the cases that `make test` leaves out."""
 
 LEFT_OUT: Final = "a long proof: make proofs plays it"

@@ -101,7 +101,8 @@ impl AbortedSums {
         for (base_offset, (entries, checksum)) in &self.0 {
             let _ = writeln!(text, "{base_offset} {entries} {checksum}"); // a String takes all
         }
-        if disk::read_derived(&path).is_ok_and(|stored| stored.as_deref() == Some(text.as_bytes())) {
+        if disk::read_derived(&path).is_ok_and(|stored| stored.as_deref() == Some(text.as_bytes()))
+        {
             return Ok(());
         }
         let unfinished = path.with_extension("tmp");

@@ -9,7 +9,6 @@
 //! entry is compared with the batches at its offset.
 
 use std::fmt::Write;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -160,6 +159,8 @@ fn beside(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn epochs(entries: &[(i32, i64)]) -> Epochs {

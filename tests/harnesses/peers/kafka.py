@@ -322,19 +322,21 @@ def kafka_peer() -> str:
 
 @contextmanager
 def ready_node(directory: Path) -> Iterator[KafkaNode]:
-    """Run the control for many tests: it has run a first transaction.
-
-    Kafka makes `__transaction_state` for it, and answers its commit seconds before the markers: a
-    test that reads its own commit would find nothing.
-    """
+    """Run the control for many tests."""
     with KafkaNode(directory, jars=CONTROL) as node:
-        servers = node.bootstrap_servers
-        create_topic(servers, "first")
-        commit_values(transactional_producer(servers, "first"), "first", [b"1"])
-        ends_s = time.monotonic() + START_SECONDS_MAX
-        while not read_all(servers, "first"):
-            assert time.monotonic() < ends_s, "Kafka writes no markers"
+        commit_once(node.bootstrap_servers)
         yield node
+
+
+def commit_once(servers: str) -> None:
+    """Run a first transaction. Kafka makes `__transaction_state` for it, and answers its commit
+    seconds before the markers: a test that reads its own commit would find nothing.
+    """
+    create_topic(servers, "first")
+    commit_values(transactional_producer(servers, "first"), "first", [b"1"])
+    ends_s = time.monotonic() + START_SECONDS_MAX
+    while not read_all(servers, "first"):
+        assert time.monotonic() < ends_s, "Kafka writes no markers"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from harnesses.peers.kafka import KafkaNode
+from harnesses.peers.kafka import KafkaNode, commit_once
 from harnesses.peers.kept import keep, kept, remove
 
 USER: Final = "ada"
@@ -167,6 +167,7 @@ def running(directory: Path) -> Iterator[SecuredKafka]:
         format_options=users,
     )
     with node:
+        commit_once(node.bootstrap_servers)
         yield SecuredKafka(node.servers, directory)
 
 

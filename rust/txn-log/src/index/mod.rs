@@ -111,7 +111,10 @@ impl Indexes {
         offset_path: &Path,
         time_path: &Path,
     ) -> io::Result<Option<Self>> {
-        let (Some(offsets), Some(times)) = (disk::read_derived(offset_path)?, disk::read_derived(time_path)?) else {
+        let (Some(offsets), Some(times)) = (
+            disk::read_derived(offset_path)?,
+            disk::read_derived(time_path)?,
+        ) else {
             return Ok(None);
         };
         let (Some(offsets), Some(times)) = (

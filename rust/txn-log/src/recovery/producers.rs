@@ -127,7 +127,11 @@ pub(super) fn recover_producer_state(
         if evidence.is_some_and(|evidence| !evidence.agrees_with(&known, offset)) {
             continue;
         }
-        if fits(producer_state, &file_path(directory, offset, "snapshot"), &known)? {
+        if fits(
+            producer_state,
+            &file_path(directory, offset, "snapshot"),
+            &known,
+        )? {
             (replay_start, entries, is_restored) = (offset, known, true);
             break;
         }
