@@ -144,10 +144,6 @@ class OffsetTable:
         """Every key of a topic, committed or pending. Cost: all offsets of this partition."""
         return {key for key in self._keys() if key.topic == topic}
 
-    def has_open_transactions(self, group_id: str) -> bool:
-        """Say whether an open transaction holds any offset of a group."""
-        return group_id in self._holders
-
     def _keys(self) -> Iterator[OffsetKey]:
         for table in (self._committed, self._holders):
             for group_id, offsets in table.items():
