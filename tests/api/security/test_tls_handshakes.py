@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,20 @@ def long_handshake(connection: RawConnection) -> int:
     answer_of(connection)  # a HelloRetryRequest, as no key was shared
     connection.send_raw(second)
     return len(first) + len(second)
+
+
+@pytest.mark.parametrize("size", [0xFFFF, 0x10000])
+def test_a_message_of_more_than_64_KiB_with_its_records_is_too_large(
+    broker: txn.Broker, size: int
+) -> None:
+    """It was counted as `client_left`, or as `not_tls`."""
+    message = b"\1" + size.to_bytes(3, "big") + bytes(size)
+    parts = [message[at : at + 1024] for at in range(0, len(message), 1024)]
+    with RawConnection(address(broker)) as connection, suppress(ConnectionError):
+        for part in parts:
+            connection.send_raw(b"\x16\3\1" + struct.pack(">H", len(part)) + part)
+    await_failure(broker, "too_large")
+    assert failures(broker) == {"too_large": 1}
 
 
 def test_a_handshake_of_too_many_bytes_is_refused(broker: txn.Broker) -> None:

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use rustls::{CertificateError, Error};
+use rustls::{CertificateError, Error, InvalidMessage};
 
 /// The kind of a failure, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,13 +95,20 @@ impl fmt::Display for HandshakeError {
 
 impl From<io::Error> for HandshakeError {
     fn from(error: io::Error) -> Self {
-        Self::new(FailureReason::ClientLeft, error.to_string())
+        let reason = match error.kind() {
+            io::ErrorKind::InvalidData => FailureReason::TooLarge, // rustls buffers no more
+            _ => FailureReason::ClientLeft,
+        };
+        Self::new(reason, error.to_string())
     }
 }
 
 impl From<Error> for HandshakeError {
     fn from(error: Error) -> Self {
         let reason = match &error {
+            Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => {
+                FailureReason::TooLarge
+            }
             Error::InvalidMessage(_) => FailureReason::NotTls,
             Error::PeerIncompatible(_) => FailureReason::Incompatible,
             Error::NoCertificatesPresented => FailureReason::NoCertificate,
