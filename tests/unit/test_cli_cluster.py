@@ -55,7 +55,7 @@ def test_a_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 def test_the_options_of_a_later_command_reach_the_same_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Advice such as `txn transactions abort …` lacked every -X, and the quotes of a file's name."""
+    """Advice such as `txn transactions abort …` lacked every -X, and quotes around a file."""
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
     path = tmp_path / "a b.properties"
     path.write_text("sasl.mechanism=PLAIN\nsasl.username=ann")
