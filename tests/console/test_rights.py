@@ -196,6 +196,20 @@ def test_a_transaction_is_shown_without_the_topics_that_the_user_may_not_read(
     assert "left out" not in secured.user("root")[0].get("/transactions/one?id=held-by").text
 
 
+def test_a_transaction_whose_events_the_user_may_not_see_is_not_said_to_have_none(
+    secured: Secured,
+) -> None:
+    """After an abort the page said that no event is left, as it could not read the state."""
+    producer = transactional_producer(secured.inside, "held-by")
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    producer.abort_transaction()
+    text = secured.user("writer")[0].get("/transactions/one?id=held-by").text
+    assert "No event of it is left in any log" not in text
+    assert "No event of it can be shown" in text
+    assert "__transaction_state could not be read" in text
+
+
 @pytest.mark.usefixtures("torn")
 def test_commands_leave_out_the_topics_that_the_user_may_not_read(
     secured: Secured, tmp_path: Path
