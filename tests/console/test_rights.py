@@ -227,7 +227,7 @@ def test_commands_leave_out_the_topics_that_the_user_may_not_read(
         assert told in printed
     assert run_txn("explain", "secrets", "--command-config", config)[0] == 2
     properties = dict(line.split("=", 1) for line in config.read_text().splitlines())
-    with txn.admin.connect(properties) as cluster:
+    with txn.admin.connect(None, properties) as cluster:
         found = cluster.transactions.describe("held-by")
     assert [each.open.partition for each in found.holds] == [("orders", 0)]
     assert list(found.left_out) == [("secrets", 0)]
