@@ -42,6 +42,7 @@ class Secured:
     """A console beside a cluster with users; it has the rights of root itself."""
 
     inside: str
+    login: str
     console: ConsoleProcess
     broker: txn.Broker
 
@@ -70,7 +71,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             f"sasl.username=root\nsasl.password={USERS['root']}\n"
         )
         console = ConsoleProcess("--command-config", config, "--write")
-        yield Secured(inside, console, broker)
+        yield Secured(inside, broker.listeners["LOGIN"], console, broker)
         assert console.stop() == 0
 
 
@@ -169,6 +170,102 @@ def test_a_topic_that_the_user_may_not_read_is_left_out_and_the_others_are_told(
     assert "secrets-0 was left out" in answer.text
     assert "needs Read" in answer.text
     assert "held-by" in answer.text
+
+
+@pytest.fixture
+def torn(secured: Secured) -> Iterator[None]:
+    """An open transaction of `held-by` in orders and secrets; `writer` may read orders alone."""
+    producer = transactional_producer(secured.inside, "held-by")
+    producer.begin_transaction()
+    for topic in ("orders", "secrets"):
+        send(producer, topic, [b"open"])
+    yield
+    producer.abort_transaction()
+
+
+@pytest.mark.usefixtures("torn")
+def test_a_transaction_is_shown_without_the_topics_that_the_user_may_not_read(
+    secured: Secured,
+) -> None:
+    """The page was refused as a whole."""
+    page = secured.user("writer")[0].get("/transactions/one?id=held-by")
+    assert page.status == 200
+    assert "secrets-0 was left out: the broker answers TOPIC_AUTHORIZATION_FAILED" in page.text
+    assert "orders-0" in page.text
+    assert "See what an abort would do" in page.text
+    assert "left out" not in secured.user("root")[0].get("/transactions/one?id=held-by").text
+
+
+def test_a_transaction_whose_events_the_user_may_not_see_is_not_said_to_have_none(
+    secured: Secured,
+) -> None:
+    """After an abort the page said that no event is left, as it could not read the state."""
+    producer = transactional_producer(secured.inside, "held-by")
+    producer.begin_transaction()
+    send(producer, "orders", [b"open"])
+    producer.abort_transaction()
+    text = secured.user("writer")[0].get("/transactions/one?id=held-by").text
+    assert "No event of it is left in any log" not in text
+    assert "No event of it can be shown" in text
+    assert "__transaction_state could not be read" in text
+
+
+@pytest.mark.usefixtures("torn")
+def test_commands_leave_out_the_topics_that_the_user_may_not_read(
+    secured: Secured, tmp_path: Path
+) -> None:
+    """`txn explain` and its relatives ended with the first topic that they might not read."""
+    config = as_user(secured, "writer", tmp_path)
+    note = "note: secrets-0 was left out: the broker answers TOPIC_AUTHORIZATION_FAILED"
+    for words, told in (
+        (("explain",), "orders-0: read_committed readers wait at offset"),
+        (("transactions", "describe", "held-by"), "partition   secrets-0, left out"),
+        (("transactions", "hanging"), "nothing hangs on 1 partition"),
+    ):
+        code, printed, errors = run_txn(*words, "--command-config", config)
+        assert (code, errors.startswith(note), errors.count("\n")) == (2, True, 1), errors
+        assert told in printed
+    assert run_txn("explain", "secrets", "--command-config", config)[0] == 2
+    properties = dict(line.split("=", 1) for line in config.read_text().splitlines())
+    with txn.admin.connect(None, properties) as cluster:
+        found = cluster.transactions.describe("held-by")
+    assert [each.open.partition for each in found.holds] == [("orders", 0)]
+    assert list(found.left_out) == [("secrets", 0)]
+
+
+def test_a_user_who_may_read_no_topic_is_told_so_by_commands(
+    secured: Secured, tmp_path: Path
+) -> None:
+    config = as_user(secured, "scribe", tmp_path)
+    for words in (("explain",), ("transactions", "hanging")):
+        code, printed, errors = run_txn(*words, "--command-config", config)
+        assert (code, printed) == (2, "")
+        assert "secrets-0 was left out" in errors
+
+
+def test_a_command_of_a_user_names_a_file_of_the_user_and_not_that_of_the_console(
+    secured: Secured,
+) -> None:
+    """The page showed `--command-config` of the console, with the rights of its own user."""
+    browser = secured.user("reader")[0]
+    for path in ("/topics", "/readers/orders", "/groups", "/transactions"):
+        text = browser.get(path).text
+        assert f"--bootstrap {secured.login} --command-config FILE" in text
+        assert "client.properties" not in text
+        assert "sasl.username=reader<br>sasl.password=…" in text
+    text = secured.console.browser().get("/topics").text
+    assert "client.properties" in text
+    assert "sasl.password" not in text
+
+
+def as_user(secured: Secured, name: str, place: Path) -> Path:
+    """A file of properties for the commands of a user."""
+    config = place / f"{name}.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        f"bootstrap.servers={secured.login}\nsasl.username={name}\nsasl.password={USERS[name]}\n"
+    )
+    return config
 
 
 def test_sessions_of_two_users_stay_apart(secured: Secured) -> None:

@@ -475,6 +475,15 @@ def test_jars_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.M
         connector_jars.jars()
 
 
+def test_a_comparison_with_another_spark_is_refused_with_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The extra installs 4.3, so the page about moving failed at its first step."""
+    monkeypatch.setattr(connector_jars, "version", lambda _: "4.3.0")
+    with pytest.raises(ConfigError, match=r"pip install 'pyspark==4\.2\.\*'"):
+        connector_jars.jars()
+
+
 def test_jar_with_another_checksum_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

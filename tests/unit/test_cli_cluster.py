@@ -1,5 +1,6 @@
 """`--command-config` and `-X`: read as Kafka's tools read them, without a traceback or a secret."""
 
+import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -48,6 +49,29 @@ def test_a_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     settings = ["security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=ann"]
     found = cluster(None, None, [*settings, "sasl.password=${env:KAFKA_PASSWORD}"])
     assert found.security.password == SECRET
+    assert SECRET not in found.options
+
+
+def test_the_options_of_a_later_command_reach_the_same_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advice such as `txn transactions abort …` lacked every -X, and quotes around a file."""
+    monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
+    path = tmp_path / "a b.properties"
+    path.write_text("sasl.mechanism=PLAIN\nsasl.username=ann")
+    password = "sasl.password=${env:KAFKA_PASSWORD}"
+    given = ["security.protocol=SASL_SSL", "ssl.ca.location=/my ca.pem", password]
+    first = cluster("b:2", path, given)
+    words = shlex.split(first.options)
+    assert words[:4] == ["--bootstrap", "b:2", "--command-config", str(path)]
+    assert words[4::2] == ["-X", "-X", "-X"]
+    assert cluster(words[1], Path(words[3]), words[5::2]) == first
+
+
+def test_a_secret_of_the_command_line_is_not_repeated() -> None:
+    settings = ["security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=ann"]
+    found = cluster(None, None, [*settings, f"sasl.password={SECRET}"])
+    assert "-X 'sasl.password=…'" in found.options
     assert SECRET not in found.options
 
 

@@ -26,6 +26,7 @@ from txn.explain.questions import (
     explain,
     findings,
     held_open,
+    held_where_allowed,
     listed,
     partitions_of,
     timeline_of,
@@ -216,6 +217,7 @@ class FakeFacts:
     options: str = "--bootstrap test:1"
     unread_logs: list[str] = field(default_factory=list)
     left_out: Mapping[TopicPartition, str] = field(default_factory=dict)
+    secret: Collection[TopicPartition] = ()
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -229,8 +231,13 @@ class FakeFacts:
         return {partition: PartitionOffsets(0, 17, 20) for partition in partitions}
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        for partition, why in self.refused(partitions).items():
+            raise RejectedError(f"{why} for {partition}")
         found = self.looks[0] if len(self.looks) == 1 else self.looks.pop(0)
         return [each for each in found if each.partition in partitions]
+
+    def refused(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        return {each: "no right" for each in partitions if each in self.secret}
 
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
         return [
@@ -560,6 +567,29 @@ def test_a_timeline_tells_why_a_prepared_commit_was_aborted() -> None:
         "decided to abort, as its records did not get to the disk; nobody was told of a commit: "
         "producer 7, epoch 3",
     ]
+
+
+def test_a_timeline_names_the_partitions_that_the_user_may_not_read() -> None:
+    """The history of an ended transaction was refused as a whole."""
+    owner = replace(OWNER, state=TxnState.COMPLETE_COMMIT, partitions=frozenset())
+    facts = FakeFacts([[]], [owner], {}, COMMITTED, secret=[ORDERS])
+    timeline = timeline_of(facts, owner, [])
+    assert timeline.notes == ("orders-0 was left out: no right for ('orders', 0)",)
+    assert any(each.kind == "decision" for each in timeline.events)
+
+
+def test_a_refusal_that_is_not_about_partitions_is_raised() -> None:
+    facts = FakeFacts([[]], secret=[("other", 0)])
+    with pytest.raises(RejectedError, match="no right"):
+        held_where_allowed(_Refusing([[]]), [ORDERS])
+    assert held_where_allowed(facts, [("other", 0)]) == ([], {("other", 0): "no right"})
+
+
+class _Refusing(FakeFacts):
+    """A source that refuses each question, as one that may not list transactional ids."""
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        raise RejectedError("no right")
 
 
 def test_a_timeline_says_what_compaction_took() -> None:

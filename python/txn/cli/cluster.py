@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -78,16 +79,25 @@ def cluster(bootstrap: str | None, config: Path | None, settings: Sequence[str] 
     from txn.security.client_reader import read_security
 
     properties = {} if config is None else _of_file(config)
+    again = [] if config is None else [f"--command-config {quote(str(config))}"]
     for text in settings or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ConfigError("-X takes NAME=VALUE, for example -X security.protocol=SSL")
         properties[name.strip()] = value
+        again.append(f"-X {quote(f'{name.strip()}={_without_secret(name.strip(), value)}')}")
     properties = {name: _filled(name, value) for name, value in properties.items()}
     require_known(properties)
     servers = bootstrap or properties.get(SERVERS) or DEFAULT_SERVERS
-    again = [f"--bootstrap {servers}"] + ([] if config is None else [f"--command-config {config}"])
-    return Cluster(servers, read_security(properties), " ".join(again))
+    options = " ".join([f"--bootstrap {servers}", *again])
+    return Cluster(servers, read_security(properties), options)
+
+
+def _without_secret(name: str, value: str) -> str:
+    """The value of a setting; of a secret, `…` unless it refers to the environment."""
+    from txn.security.client_names import SECRETS
+
+    return "…" if name in SECRETS and _VARIABLE.fullmatch(value) is None else value
 
 
 @contextmanager

@@ -4,6 +4,7 @@ A command's module is imported when the command runs: importing all of them take
 `txn topics list` does.
 """
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,9 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "docs": ("txn.cli.docs", "docs"),
 }
 """Name → module, and the function or the group of commands in it; in the order of the help."""
+
+
+_UNKNOWN_COMMAND: Final = re.compile(r"No such command '(.*)'")
 
 
 class Commands(TyperGroup):
@@ -165,6 +169,8 @@ def _in_one_line(text: str, error: Any) -> str:
     option = getattr(error, "option_name", "")
     if error.ctx is not None:
         parts += [_without_option(option, error.ctx)] if option else []
+        unknown = _UNKNOWN_COMMAND.fullmatch(plain)
+        parts += [_with_more_words(unknown[1], error.ctx)] if unknown else []
         parts.append(f"`{error.ctx.command_path} -h` shows its usage")
     return " ".join(filter(None, parts))
 
@@ -175,4 +181,14 @@ def _without_option(option: str, ctx: Any) -> str:
         name = (param.metavar or "").lower().partition("[")[0]
         if param.param_type_name == "argument" and f"--{name}" == option:
             return f"The {name} stands without it: {ctx.command_path} NAME."
+        # Kafka's tools have an option for each kind of value, such as --to-earliest.
+        for known in param.opts if param.param_type_name == "option" else ():
+            if option.startswith(f"{known}-") and param.metavar:
+                return f"Use {known} {param.metavar}."
     return ""
+
+
+def _with_more_words(name: str, ctx: Any) -> str:
+    """Return a question with the commands that an unknown name is a part of, as reset-offsets."""
+    longer = [each for each in getattr(ctx.command, "commands", ()) if name in each.split("-")]
+    return f"Did you mean {', '.join(map(repr, longer))}?" if longer else ""

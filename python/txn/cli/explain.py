@@ -1,10 +1,10 @@
 """`txn explain`: show the open transactions that hold back the readers of a topic."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,10 +15,14 @@ from txn.cli.options import AsJson
 from txn.cli.output import print_json, print_lines
 from txn.counts import counted
 from txn.errors import ConfigError, TxnError
+from txn.identifiers import TopicPartition
 from txn.printable import printable
 
 if TYPE_CHECKING:
     from txn.cluster.facts import FactSource
+
+LEFT_OUT_NAMED: Final = 10
+"""The most partitions that a command names as left out."""
 
 Data = Annotated[
     Path | None,
@@ -60,33 +64,35 @@ def explain(
 
     \b
     Exit codes: 0 nothing hangs (readers may still wait for a transaction that is at work), 1
-    something hangs or is overdue. 2 is wrong usage, no source answers, or without TOPIC a damaged
-    partition was left out.
+    something hangs or is overdue. 2 is wrong usage, no source answers, or without TOPIC a partition
+    was left out: a damaged one, or one whose topic the user may not read.
     """
     from txn.cli.transaction_texts import explanation_data, explanation_lines
-    from txn.explain.questions import all_partitions, held_partitions, partitions_of
+    from txn.explain.questions import all_partitions, held_where_allowed, partitions_of
     from txn.explain.questions import explain as explain_partitions
 
     if topic is None and partition is not None:
         raise ConfigError("--partition is a number within a topic: name the topic, too")
     with asked(bootstrap, command_config, settings, data) as source:
         asked_for = all_partitions(source) if topic is None else []
-        partitions = (
-            held_partitions(source, asked_for)
-            if topic is None
-            else partitions_of(source, topic, partition)
-        )
+        left_out: Mapping[TopicPartition, str] = {}
+        if topic is None:
+            held, left_out = held_where_allowed(source, asked_for)
+            partitions = sorted({each.open.partition for each in held})
+        else:
+            partitions = partitions_of(source, topic, partition)
         explained = explain_partitions(source, partitions)
         if as_json:
             print_json([explanation_data(each, source) for each in explained])
         elif topic is None and not explained:
-            read = len(set(asked_for) - source.left_out.keys())
-            print_lines([f"no transaction holds readers back on {counted(read, 'partition')}"])
+            read = len(set(asked_for) - left_out.keys())
+            if read or not left_out:  # else nothing is known
+                print_lines([f"no transaction holds readers back on {counted(read, 'partition')}"])
         else:
             print_lines(explanation_lines(explained, source))
+        note_refused(source, left_out)
     is_found = any(held.verdict.standing.is_finding for each in explained for held in each.held)
-    is_partial = topic is None and bool(source.left_out)
-    sys.exit(1 if is_found else NOT_ASKED if is_partial else 0)
+    sys.exit(1 if is_found else NOT_ASKED if left_out else 0)
 
 
 @contextmanager
@@ -139,6 +145,19 @@ def asked(
     except (TxnError, OSError) as error:
         print(f"txn: {printable(error)}", file=sys.stderr)
         sys.exit(NOT_ASKED)
+
+
+def note_refused(source: "FactSource", left_out: Mapping[TopicPartition, str]) -> None:
+    """Name on standard error the partitions of a cluster that the user may not read.
+
+    `asked` names those of a directory, which any question of the command may find.
+    """
+    named = list(left_out.items())[:LEFT_OUT_NAMED] if source.is_running else []
+    for (topic, index), why in named:
+        print(f"note: {topic}-{index} was left out: {printable(why)}", file=sys.stderr)
+    if source.is_running and len(left_out) > len(named):
+        more = counted(len(left_out) - len(named), "more partition")
+        print(f"note: {more} were left out", file=sys.stderr)
 
 
 def warn_if_not_clean(state: Any) -> None:

@@ -9,7 +9,14 @@ from typing import Any, Final
 from txn.cluster.facts import FactSource, OpenTransaction, Owner
 from txn.coordinator.transaction.states import TxnState
 from txn.counts import counted
-from txn.explain.questions import Explanation, HoldingTransaction, Timeline, WaitingRecords, is_open
+from txn.explain.questions import (
+    Description,
+    Explanation,
+    HoldingTransaction,
+    Timeline,
+    WaitingRecords,
+    is_open,
+)
 from txn.explain.verdict import Verdict
 from txn.moments import distance, duration, moment, relative
 
@@ -151,10 +158,9 @@ def _owner_name(held: HoldingTransaction) -> str:
 # ---------------------------------------------------------------- one id
 
 
-def description_lines(
-    owner: Owner, timeline: Timeline, held: Sequence[HoldingTransaction], source: FactSource
-) -> Iterator[str]:
+def description_lines(found: Description, source: FactSource) -> Iterator[str]:
     """Describe one transactional id."""
+    owner, held = found.owner, found.held
     now_ms = source.now_ms()
     yield f"transactional id {owner.transactional_id!r}: {owner.state.label}"
     yield _labelled("producer", f"{owner.producer_id}, epoch {owner.producer_epoch}")
@@ -173,10 +179,12 @@ def description_lines(
     for topic, index in sorted(owner.partitions):
         here = [each for each in held if each.open.partition == (topic, index)]
         since = f", open since offset {here[0].open.first_offset}" if here else ""
+        if (topic, index) in found.left_out:
+            since = ", left out"
         yield _labelled("partition", f"{topic}-{index}{since}")
     for each in held[:1]:
         yield from _outlook(each.verdict, source)
-    yield from timeline_lines(timeline)
+    yield from timeline_lines(found.timeline)
 
 
 def timeline_lines(timeline: Timeline) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """`txn transactions`: list transactions, describe one, find hanging ones, and end one."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +9,7 @@ import typer
 
 from txn.cli.cluster import Bootstrap, CommandConfig, Setting
 from txn.cli.confirming import confirm
-from txn.cli.explain import Data, asked
+from txn.cli.explain import Data, asked, note_refused
 from txn.cli.no_answer import ADVICE, NOT_ASKED
 from txn.cli.options import AsJson, Yes
 from txn.cli.output import print_json, print_lines
@@ -17,8 +17,8 @@ from txn.errors import ConfigError, RejectedError
 from txn.printable import printable
 
 if TYPE_CHECKING:
-    from txn.cluster.facts import FactSource
     from txn.explain.questions import HoldingTransaction
+    from txn.identifiers import TopicPartition
 
 transactions_app = typer.Typer(
     help="Show transactions, find hanging ones, end one.",
@@ -88,7 +88,7 @@ def list_transactions(
             print_lines(list_lines(owners, source.now_ms()))
         else:
             print_lines(["no transactional id"])
-    sys.exit(_code([], source))
+    sys.exit(_code([], source.left_out))
 
 
 @transactions_app.command()
@@ -111,7 +111,8 @@ def describe(
 
     \b
     Exit codes: 0 nothing hangs, 1 its transaction hangs or is overdue. 2 is wrong usage, no
-    broker or directory answers, no such id, or a damaged partition was left out.
+    broker or directory answers, no such id, or a partition was left out: a damaged one, or one
+    whose topic the user may not read.
     """
     from txn.cli.transaction_texts import (
         description_lines,
@@ -122,18 +123,19 @@ def describe(
     from txn.explain.questions import described
 
     with asked(bootstrap, command_config, settings, data) as source:
-        owner, timeline, held = described(source, transactional_id)
+        found = described(source, transactional_id)
         if as_json:
             print_json(
-                owner_data(owner)
+                owner_data(found.owner)
                 | {
-                    "holds": [held_data(each, source) for each in held],
-                    "timeline": timeline_data(timeline),
+                    "holds": [held_data(each, source) for each in found.held],
+                    "timeline": timeline_data(found.timeline),
                 }
             )
         else:
-            print_lines(description_lines(owner, timeline, held, source))
-    sys.exit(_code(held, source))
+            print_lines(description_lines(found, source))
+        note_refused(source, found.left_out)
+    sys.exit(_code(found.held, found.left_out))
 
 
 @transactions_app.command()
@@ -162,23 +164,32 @@ def hanging(
 
     \b
     Exit codes: 0 nothing hangs, 1 findings. 2 is wrong usage, no broker or directory answers, or a
-    damaged partition was left out.
+    partition was left out: a damaged one, or one whose topic the user may not read.
     """
     from txn.cli.transaction_texts import hanging_lines, held_data, nothing_hangs_lines
-    from txn.explain.questions import all_partitions, held_open, partitions_of
+    from txn.explain.questions import (
+        all_partitions,
+        held_open,
+        held_where_allowed,
+        partitions_of,
+    )
 
     with asked(bootstrap, command_config, settings, data) as source:
-        partitions = all_partitions(source) if topic is None else partitions_of(source, topic, None)
-        opened = held_open(source, partitions)
+        if topic is None:
+            partitions = all_partitions(source)
+            opened, left_out = held_where_allowed(source, partitions)
+        else:
+            partitions = partitions_of(source, topic, None)
+            opened, left_out = held_open(source, partitions), source.left_out
         held = [each for each in opened if each.verdict.standing.is_finding]
         if as_json:
             print_json([held_data(each, source) for each in held])
         elif held:
             print_lines(hanging_lines(held, source))
-        else:
-            read = len(set(partitions) - source.left_out.keys())
+        elif (read := len(set(partitions) - left_out.keys())) or not left_out:  # else unknown
             print_lines(nothing_hangs_lines(read, opened, topic, source))
-    sys.exit(_code(held, source))
+        note_refused(source, left_out)
+    sys.exit(_code(held, left_out))
 
 
 @transactions_app.command()
@@ -278,8 +289,8 @@ def abort(
             sys.exit(1)
 
 
-def _code(held: "Sequence[HoldingTransaction]", source: "FactSource") -> int:
+def _code(held: "Sequence[HoldingTransaction]", left_out: "Mapping[TopicPartition, str]") -> int:
     """The exit code by the standing of open transactions."""
     if any(each.verdict.standing.is_finding for each in held):
         return 1
-    return NOT_ASKED if source.left_out else 0
+    return NOT_ASKED if left_out else 0

@@ -194,6 +194,10 @@ class FactSource(Protocol):
         """Open transactions of partitions, by partition and first offset."""
         ...
 
+    def refused(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """The partitions whose open transactions the user may not see, and the reason of each."""
+        ...
+
     def owners(self, producer_ids: Collection[int] | None = None) -> list[Owner]:
         """The transactional ids that use some producer ids; None: all of them."""
         ...

@@ -119,6 +119,12 @@ class PartitionLag:
         start = max(self.committed_offset or 0, self.offsets.log_start_offset)
         return max(self.offsets.last_stable_offset - start, 0)
 
+    @property
+    def is_held_back(self) -> bool:
+        """True if an open transaction holds back records of the partition."""
+        ends = self.offsets
+        return ends is not None and ends.last_stable_offset < ends.end_offset
+
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
@@ -161,11 +167,7 @@ class DescribedGroup:
     @property
     def held_back(self) -> list[TopicPartition]:
         """Partitions with records behind an open transaction, which no lag counts."""
-        return [
-            lag.partition
-            for lag in self.lags
-            if lag.offsets is not None and lag.offsets.last_stable_offset < lag.offsets.end_offset
-        ]
+        return [lag.partition for lag in self.lags if lag.is_held_back]
 
 
 class GroupSource(Protocol):
@@ -255,7 +257,7 @@ def described(
         place = PartitionLag(partition, None, ends.get(partition), None)
         if place.offsets_left != 0:
             lags.append(place)
-        elif partition in owned:
+        elif partition in owned or place.is_held_back:
             lags.append(PartitionLag(partition, None, place.offsets, 0))
     lags.sort(key=lambda lag: lag.partition)
     return DescribedGroup(group_id, facts, lags, pending)

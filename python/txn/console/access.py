@@ -59,6 +59,8 @@ class Session:
     user: str
     sources: Sources
     threads: Threads
+    own_file: tuple[str, ...] = ()
+    """The lines of the file that this user's commands name; none: they name the console's."""
     plans: Plans = field(default_factory=Plans)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     used: float = field(default_factory=time.monotonic)
@@ -68,6 +70,18 @@ class Session:
         """End it, with its streams; a request that runs is still answered."""
         self.has_ended = True
         self.sources.close()
+
+
+def own_file_of(security: SecuritySettings) -> tuple[str, ...]:
+    """The properties by which a command connects as a user, with a place for the password."""
+    username = (security.username or "").replace("\\", "\\\\")  # by Java's rules
+    return (
+        f"security.protocol={security.protocol}",
+        f"sasl.mechanism={security.mechanism}",
+        f"sasl.username={username}",
+        "sasl.password=…",
+        *(["ssl.truststore.location=…"] if security.is_encrypted and security.trusted else []),
+    )
 
 
 class Access:
@@ -105,10 +119,10 @@ class Access:
         if not self.way.takes_passwords:
             raise RejectedError("this cluster has no passwords. Log in with the token")
         security = self.way.as_user(username, password)
-        sources = Sources(self.way, security)
+        sources = Sources(self.way, security, self.way.options_of_user)
         with sources.borrowed():  # the cluster checks the password here
             pass
-        return self._begin(username, security, sources)
+        return self._begin(username, security, sources, own_file=own_file_of(security))
 
     def session(self, key: str | None, *, is_use: bool = True) -> Session | None:
         """The session of a browser; None: it has none, or it was idle for long.
@@ -147,10 +161,16 @@ class Access:
         for key in keys:
             self.end(key)
 
-    def _begin(self, user: str, security: SecuritySettings, sources: Sources | None = None) -> str:
+    def _begin(
+        self,
+        user: str,
+        security: SecuritySettings,
+        sources: Sources | None = None,
+        own_file: tuple[str, ...] = (),
+    ) -> str:
         key = secrets.token_urlsafe(24)
         threads = Threads()
-        session = Session(user, sources or Sources(self.way, security), threads)
+        session = Session(user, sources or Sources(self.way, security), threads, own_file)
         with self._lock:
             self._threads.add(threads)
             oldest = None

@@ -28,6 +28,9 @@ FRESH_S: Final = 1.0
 DIRECTORY_FRESH_S: Final = 10.0
 """The age up to which the files of a directory count as read."""
 
+USERS_FILE: Final = "FILE"
+"""Stands in a command line for the file of properties of a user who logged in."""
+
 Source = RunningCluster | DirectorySource
 
 
@@ -55,16 +58,20 @@ class Way:
         return self.cluster.servers if self.data is None else str(self.data)
 
     @property
-    def options(self) -> str:
-        """The options by which a command names the same facts."""
-        return self.cluster.options if self.data is None else f"--data {self.data}"
+    def options_of_user(self) -> str:
+        """The options of a command of a user who logged in: their own file, not the console's."""
+        return f"--bootstrap {self.cluster.servers} --command-config {USERS_FILE}"
 
     def as_user(self, username: str, password: str) -> SecuritySettings:
         """The settings of the connection of one user of the cluster."""
         return replace(self.cluster.security, username=username, password=password)
 
-    def open(self, security: SecuritySettings) -> Source:
+    def open(self, security: SecuritySettings, options: str | None = None) -> Source:
         """Connect, or read the directory.
+
+        Args:
+            security: The way in of the user.
+            options: The options of this user's commands; None: those of the console.
 
         Raises:
             RetriableError: no broker answers.
@@ -76,18 +83,25 @@ class Way:
         return RunningCluster(
             self.cluster.servers,
             security=security,
-            options=self.cluster.options,
+            options=options or self.cluster.options,
             advice="Start one of these brokers, and reload this page",
             client_id=CONSOLE_CLIENT_ID,
         )
 
 
 class Sources:
-    """The sources of one user."""
+    """The sources of one user.
 
-    def __init__(self, way: Way, security: SecuritySettings) -> None:
+    Args:
+        way: Where the facts are.
+        security: The way in of this user.
+        options: The options of this user's commands; None: those of the console.
+    """
+
+    def __init__(self, way: Way, security: SecuritySettings, options: str | None = None) -> None:
         self.way = way
         self._security = security
+        self._options = options
         self._lock = threading.Lock()
         self._idle: list[tuple[Source, float]] = []
         self._is_closed = False
@@ -101,7 +115,7 @@ class Sources:
                 source.refresh()
             except RetriableError:  # the broker it knew has gone
                 source.close()
-                source = self.way.open(self._security)
+                source = self.way.open(self._security, self._options)
             looked_up = time.monotonic()
         try:
             yield source
@@ -152,7 +166,7 @@ class Sources:
                 age_s = time.monotonic() - looked_up
                 if isinstance(source, RunningCluster) or age_s < DIRECTORY_FRESH_S:
                     return source, looked_up
-        return self.way.open(self._security), time.monotonic()
+        return self.way.open(self._security, self._options), time.monotonic()
 
     def _put_back(self, source: Source, looked_up: float) -> None:
         with self._lock:

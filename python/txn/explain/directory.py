@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from txn.clock import now_ms
@@ -67,7 +68,7 @@ class DirectorySource:
                 "`txn serve --data` or `log.dirs` names",
                 path=str(root),
             )
-        self.options = f"--data {root}"
+        self.options = f"--data {quote(str(root))}"
         self.state: StopState = state_of(root)
         self._clock = clock
         self._root = root
@@ -136,6 +137,10 @@ class DirectorySource:
             if producer.current_txn_start_offset >= 0
         ]
         return sorted(opened, key=lambda held: (held.partition, held.first_offset))
+
+    def refused(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """None: files have no access control."""
+        return {}
 
     def batches(self, partition: TopicPartition, first_offset: int) -> Iterator[LoggedBatch]:
         """The batches of a log from the one with an offset on; control batches too."""

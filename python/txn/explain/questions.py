@@ -158,11 +158,6 @@ def all_partitions(source: FactSource) -> list[TopicPartition]:
     return [(topic, index) for topic, indexes in source.topics().items() for index in indexes]
 
 
-def held_partitions(source: FactSource, among: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Those of some partitions whose readers an open transaction holds back, in order."""
-    return sorted({held.open.partition for held in held_open(source, among)})
-
-
 # ---------------------------------------------------------------- what is open
 
 
@@ -187,6 +182,22 @@ def held_open(
         if later is not None and later.open.first_offset == held.open.first_offset:
             confirmed.append(later)
     return confirmed
+
+
+def held_where_allowed(
+    source: FactSource, partitions: Collection[TopicPartition]
+) -> tuple[list[HoldingTransaction], Mapping[TopicPartition, str]]:
+    """Open transactions of the partitions that can be asked, and why others were left out.
+
+    A user may see a topic by Write or Describe alone, and its open transactions by Read alone.
+    """
+    try:
+        return held_open(source, partitions), source.left_out
+    except RejectedError:
+        refused = source.refused(partitions)
+        if not refused:
+            raise
+    return held_open(source, [each for each in partitions if each not in refused]), refused
 
 
 def _holding_transactions(
@@ -365,7 +376,11 @@ def timeline_of(
     places = {each.partition: (each.first_offset, each.producer_id) for each in opened}
     if txn is not None:
         for partition in sorted(txn.partitions - places.keys()):
-            offset = _begin_of(source, partition, txn.producer_id, txn.start_ms)
+            try:
+                offset = _begin_of(source, partition, txn.producer_id, txn.start_ms)
+            except RejectedError as error:
+                notes.append(f"{partition[0]}-{partition[1]} was left out: {error.message}")
+                continue
             if offset is None:
                 notes.append(f"no records of it were found in {partition[0]}-{partition[1]}")
             else:
@@ -399,10 +414,21 @@ def unknown_id(source: FactSource, transactional_id: str, advice: str) -> Config
     return ConfigError(f"no coordinator knows transactional id {transactional_id!r}{advice}")
 
 
-def described(
-    source: FactSource, transactional_id: str
-) -> tuple[Owner, Timeline, list[HoldingTransaction]]:
-    """Describe a transactional id: its state, its newest transaction, its open partitions.
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A transactional id: its state, its newest transaction, the partitions that hold it open.
+
+    `left_out` are the partitions of its open transaction that could not be asked, with reasons.
+    """
+
+    owner: Owner
+    timeline: Timeline
+    held: tuple[HoldingTransaction, ...]
+    left_out: Mapping[TopicPartition, str]
+
+
+def described(source: FactSource, transactional_id: str) -> Description:
+    """Describe a transactional id. A partition that the user may not read is left out.
 
     Raises:
         ConfigError: it is unknown; the message has the nearest id.
@@ -417,9 +443,14 @@ def described(
         )
     owner = _with_times(source, owner)
     places = _existing(source, owner.partitions) if is_open(owner) else []
-    held = [each for each in held_open(source, places) if each.owner is not None]
-    own = [each for each in held if each.open.producer_id == owner.producer_id]
-    return owner, timeline_of(source, owner, [each.open for each in own]), own
+    held, left_out = held_where_allowed(source, places)
+    own = tuple(
+        each
+        for each in held
+        if each.owner is not None and each.open.producer_id == owner.producer_id
+    )
+    timeline = timeline_of(source, owner, [each.open for each in own])
+    return Description(owner, timeline, own, left_out)
 
 
 def _existing(source: FactSource, partitions: Collection[TopicPartition]) -> list[TopicPartition]:

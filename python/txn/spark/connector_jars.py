@@ -89,7 +89,8 @@ def jars() -> list[str]:
     installed = version("pyspark")
     if not installed.startswith(f"{SPARK}."):
         raise ConfigError(
-            f"PySpark {installed} is installed; the connector known here is that of {SPARK}"
+            f"PySpark {installed} is installed; the connector known here is that of {SPARK}. For a "
+            f"comparison: pip install 'pyspark=={SPARK}.*'. format(\"txn\") needs no connector"
         )
     cache = Path(os.environ.get("TXN_CACHE") or Path.home() / ".cache" / "txn")
     place = cache / f"spark-{SPARK}"

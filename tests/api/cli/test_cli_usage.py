@@ -25,6 +25,11 @@ from support.command_line import Terminal, run_txn
             "No such option: --topic. The topic stands without it: txn topics describe NAME.",
         ),
         ("groups describe --group shop", "The group stands without it: txn groups describe NAME."),
+        (
+            "groups reset-offsets shop --to-earliest",
+            "No such option: --to-earliest. Use --to PLACE.",
+        ),
+        ("groups reset shop", "No such command 'reset'. Did you mean 'reset-offsets'? `txn groups"),
         ("topics create", "Missing argument 'TOPIC'. `txn topics create -h` shows its usage"),
         ("transactions list --state Onging", "Invalid value for '--state': 'Onging' is not one of"),
         ("topics list orders", "(orders). `txn topics list -h` shows its usage"),

@@ -87,6 +87,22 @@ def test_a_drained_group_behind_an_open_transaction_is_shown_with_the_command(
     )
 
 
+def test_a_group_is_shown_a_partition_in_which_it_could_read_nothing_yet(servers: str) -> None:
+    """Its readers got no record of the partition, and the group was `drained` without a word."""
+    create_topic(servers, "early", 2)
+    send(plain_producer(servers), "early", [b"read"], partition=0)
+    producer = transactional_producer(servers, "pay-2")
+    producer.begin_transaction()
+    send(producer, "early", [b"open"], partition=1)
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "starts"})
+    consumer.commit(offsets=[TopicPartition("early", 0, 1)], asynchronous=False)
+    consumer.close()
+    _, out, _ = run_txn("groups", "describe", "starts", "--bootstrap", servers)
+    producer.abort_transaction(WAIT_S)
+    assert "an open transaction holds back the records of early-1 from the last" in out
+    assert f"see it with txn explain early --bootstrap {servers}" in out
+
+
 def test_a_group_without_an_offset_is_shown_with_the_command_that_looks_for_a_transaction(
     servers: str,
 ) -> None:

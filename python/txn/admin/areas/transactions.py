@@ -3,7 +3,7 @@
 Source of all: KIP-664, KIP-98, KIP-360. `txn.explain.abort` has the two ways to end a transaction.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from txn.admin.cluster import RunningCluster
@@ -17,11 +17,15 @@ from txn.identifiers import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class DescribedTransaction:
-    """A transactional id: its state, its newest transaction, and the partitions it holds open."""
+    """A transactional id: its state, its newest transaction, and the partitions it holds open.
+
+    `left_out` are the partitions of an open transaction that the user may not read, with reasons.
+    """
 
     owner: Owner
     timeline: Timeline
     holds: Sequence[HoldingTransaction]
+    left_out: Mapping[TopicPartition, str]
 
 
 class Transactions:
@@ -55,8 +59,8 @@ class Transactions:
             ConfigError: no coordinator knows the id; the message has the nearest one.
         """
         self._running.refresh()
-        owner, timeline, holds = questions.described(self._running, transactional_id)
-        return DescribedTransaction(owner, timeline, holds)
+        found = questions.described(self._running, transactional_id)
+        return DescribedTransaction(found.owner, found.timeline, found.held, found.left_out)
 
     def find_hanging(self, topics: Collection[str] | None = None) -> Sequence[HoldingTransaction]:
         """Find transactions that hold readers back and will not end by themselves in time.
@@ -69,6 +73,7 @@ class Transactions:
 
         Raises:
             ConfigError: a topic does not exist.
+            RejectedError: the user may not read one of the topics.
         """
         return questions.findings(self._running, self._partitions(topics))
 

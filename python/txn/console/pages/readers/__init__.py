@@ -1,32 +1,28 @@
 """The transactions that hold readers back: `txn explain` as a page, for every topic or for one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from txn.admin.cluster import RunningCluster
 from txn.cli.transaction_texts import client_text, command_line, waiting_text
 from txn.cluster.facts import PartitionOffsets
 from txn.console.lists import part_of
 from txn.console.site import Context, Page, View, Visit
 from txn.console.sources import Source
-from txn.errors import RejectedError
 from txn.explain.questions import (
     Explanation,
     HoldingTransaction,
     all_partitions,
     explain,
     held_open,
+    held_where_allowed,
     partitions_of,
 )
 from txn.identifiers import TopicPartition
 
 EXPLAINED_MAX: Final = 10
 """Partitions of a topic that one page explains: each takes a look at its log."""
-
-LEFT_OUT_NAMED: Final = 10
-"""The most partitions that the page names as left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,8 @@ class HeldPartition:
 
 def overview(visit: Visit, source: Source) -> Context:
     """Every partition whose readers wait: findings first, then the oldest."""
-    partitions, held, left_out = _held(source)
+    partitions = all_partitions(source)
+    held, left_out = held_where_allowed(source, partitions)
     places = sorted({each.open.partition for each in held})
     ends = source.ends(places) if places else {}
     found = []
@@ -64,30 +61,10 @@ def overview(visit: Visit, source: Source) -> Context:
         "is_live": source.is_running,
         "shown": shown,
         "findings": findings,
-        "asked": len(partitions),
+        "asked": len(set(partitions) - left_out.keys()),
         "left_out": list(left_out.items()),
-        "named": LEFT_OUT_NAMED,
         "command": f"txn explain {source.options}",
     }
-
-
-def _held(
-    source: Source,
-) -> tuple[Sequence[TopicPartition], list[HoldingTransaction], Mapping[TopicPartition, str]]:
-    """The partitions that were asked, the transactions open there, and the others with reasons.
-
-    A user may see a topic by Write or Describe alone, and its open transactions by Read alone.
-    """
-    partitions = all_partitions(source)
-    try:
-        held = held_open(source, partitions)
-        left_out = source.left_out
-    except RejectedError:
-        left_out = source.refused(partitions) if isinstance(source, RunningCluster) else {}
-        if not left_out:
-            raise
-        held = held_open(source, [each for each in partitions if each not in left_out])
-    return [each for each in partitions if each not in left_out], held, left_out
 
 
 def of_topic(visit: Visit, source: Source) -> Context:

@@ -1,6 +1,7 @@
 """The records of a partition from a place on, one record, and the bytes of a part of it."""
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Final
 
 from txn.admin.cluster import RunningCluster
@@ -60,7 +61,7 @@ def records(visit: Visit, source: Source) -> Context:
         else None,
         "next": page.next_offset,
         "preview": preview,
-        "command": f"txn consume {name} --from {wanted} --offsets --keys {source.options}"
+        "command": f"txn consume {name} --from {quote(wanted)} --offsets --keys {source.options}"
         if source.is_running
         else f"txn log dump {source.options.removeprefix('--data ')}/{name}",
     }

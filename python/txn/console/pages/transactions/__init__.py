@@ -117,7 +117,8 @@ def _bars(lane: Lane, axis: Axis) -> list[Bar]:
 def one(visit: Visit, source: Source) -> Context:
     """One transactional id: its newest transaction, with everything that is in it."""
     transactional_id = _id_of(visit)
-    owner, timeline, held = described(source, transactional_id)
+    found = described(source, transactional_id)
+    owner, timeline, held = found.owner, found.timeline, found.held
     verdict = held[0].verdict if held else None
     command = None if verdict is None else verdict.command
     axis, logs = places_of(timeline, owner, source.now_ms())
@@ -128,6 +129,7 @@ def one(visit: Visit, source: Source) -> Context:
         "is_open": is_open(owner),
         "timeline": timeline,
         "held": held,
+        "left_out": list(found.left_out.items()),
         "client": client_text(owner, source),
         "abort": None if command is None else command_line(command, source),
         "fenced": visit.number("fenced") if visit.text("fenced") else None,
