@@ -18,6 +18,9 @@ EngineName = Literal["confluent-kafka", "native"]
 
 ENGINES: Final = ("confluent-kafka", "native")
 
+DEFAULT_ENGINE: Final[EngineName] = "native"
+"""The engine of every client that names none. docs/decisions/0015 has the reasons."""
+
 
 class Append(Protocol):
     """Adds a record in one step, in which no other thread and no signal's handler runs.

@@ -62,6 +62,7 @@ class NativeClient(confluent_kafka.Consumer):
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         given = CONSUMER.by_first_names(settings)
+        self._on_client_error: Any = given.get("error_cb")
         numbers = CONSUMER.numbers_of(given)
         instance, assignor = given.get("group.instance.id"), given.get("group.remote.assignor")
         try:
@@ -69,7 +70,7 @@ class NativeClient(confluent_kafka.Consumer):
                 client_thread(),
                 str(given["bootstrap.servers"]),
                 client_id=str(given.get("client.id", "txn")),
-                security=security_of(settings),
+                security=security_of(settings, self._refuse),
                 group_id=str(given["group.id"]),
                 member_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
                 instance_id=None if instance is None else str(instance),
@@ -84,7 +85,6 @@ class NativeClient(confluent_kafka.Consumer):
         self._group = str(given["group.id"])
         self._instance = None if instance is None else str(instance)
         self._is_classic = assignors_of(given) is not None
-        self._on_client_error: Any = given.get("error_cb")
         self._on_commit: Any = given.get("on_commit")
         self._metadata_age_s = numbers["metadata_max_age_ms"] / 1000
         self._patterns: TopicPatterns | None = None
@@ -246,10 +246,13 @@ class NativeClient(confluent_kafka.Consumer):
         while len(errors) < most and (end := self._core.take_end()) is not None:
             reached = KafkaError(KafkaError._PARTITION_EOF)
             errors.append(Message(topic=end[0], partition=end[1], offset=end[2], error=reached))
-        if self._on_client_error is not None:
-            for refusal in refusals_of(self._core):
-                self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, refusal))
+        for refusal in refusals_of(self._core):
+            self._refuse(refusal)
         return errors
+
+    def _refuse(self, reason: str) -> None:
+        if self._on_client_error is not None:
+            self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, reason))
 
     def _serve_events(self) -> None:
         while (event := self._core.take_event()) is not None:

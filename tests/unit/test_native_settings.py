@@ -1,0 +1,118 @@
+"""Properties of the native engine: each has an effect, or is refused with the way out."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txn
+import txn.aio
+from txn.client.native_settings import CONSUMER, PRODUCER
+from txn.client.settings import PROPERTIES
+from txn.security.client_names import READ
+
+PAGE = Path(__file__).parents[2] / "docs/python-client.md"
+SERVERS = {"bootstrap.servers": "h:1"}
+OUT = r"set engine='confluent-kafka'"
+
+
+def a_processor(settings: Mapping[str, Any]) -> None:
+    txn.Processor("in", str, "out", group_id="g", transactional_id="t", config=settings)
+
+
+OPENED: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "producer": lambda settings: txn.Producer(settings),
+    "consumer": lambda settings: txn.Consumer(settings, group_id="g"),
+    "pool": lambda settings: txn.ProducerPool("shop", 1, settings),
+    "processor": a_processor,
+}
+
+
+@pytest.mark.parametrize("kind", OPENED)
+def test_a_client_without_an_engine_has_the_native_one(kind: str) -> None:
+    with pytest.raises(txn.ConfigError, match=rf"stats_cb, which the native engine.*{OUT}"):
+        OPENED[kind]({**SERVERS, "stats_cb": print})
+
+
+async def open_with_statistics(kind: Any, **more: str) -> None:
+    with pytest.raises(txn.ConfigError, match=rf"stats_cb, which the native engine.*{OUT}"):
+        await kind.open({**SERVERS, "stats_cb": print}, **more)
+
+
+def test_a_client_of_asyncio_without_an_engine_has_the_native_one() -> None:
+    import asyncio
+
+    asyncio.run(open_with_statistics(txn.aio.Producer))
+    asyncio.run(open_with_statistics(txn.aio.Consumer, group_id="g"))
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES - PRODUCER.known - {"acks"}))
+def test_each_property_of_librdkafka_is_refused_by_a_native_producer(name: str) -> None:
+    with pytest.raises(txn.ConfigError, match=f"{re.escape(name)}.*{OUT}") as raised:
+        txn.Producer({**SERVERS, name: "1"})
+    assert raised.value.property == name
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES - CONSUMER.known))
+def test_each_property_of_librdkafka_is_refused_by_a_native_consumer(name: str) -> None:
+    with pytest.raises(txn.ConfigError, match=f"{re.escape(name)}.*{OUT}") as raised:
+        txn.Consumer({**SERVERS, name: "1"}, group_id="g")
+    assert raised.value.property == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("retries", 5, r"delivery\.timeout\.ms"),
+        ("message.send.max.retries", "5", r"delivery\.timeout\.ms"),
+        ("logger", print, r"logger txn\.client"),
+        ("partitioner", "consistent_random", "as Java's producer"),
+        ("partitioner", "murmur2", "without a key"),
+        ("sasl.mechanism", "GSSAPI", "another mechanism"),
+        ("queue.buffering.max.messages", 10, r"buffer\.memory"),
+        ("group.id", "g", "property of consumers"),
+        ("session.timeout.ms", 6000, "property of consumers"),
+    ],
+)
+def test_a_setting_without_effect_in_a_native_producer_is_refused(
+    name: str, value: object, told: str
+) -> None:
+    settings = {**SERVERS, "security.protocol": "SASL_PLAINTEXT", name: value}
+    with pytest.raises(txn.ConfigError, match=f"{told}.*{OUT}"):
+        txn.Producer(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("logger", print, r"logger txn\.client"),
+        ("allow.auto.create.topics", True, "Create the topic"),
+        ("check.crcs", False, "checks each batch"),
+        ("sasl.mechanisms", "GSSAPI", "another mechanism"),
+        ("linger.ms", 5, "property of producers"),
+        ("transactional.id", "t", "property of producers"),
+    ],
+)
+def test_a_setting_without_effect_in_a_native_consumer_is_refused(
+    name: str, value: object, told: str
+) -> None:
+    settings = {**SERVERS, "security.protocol": "SASL_PLAINTEXT", name: value}
+    with pytest.raises(txn.ConfigError, match=f"{told}.*{OUT}"):
+        txn.Consumer(settings, group_id="g")
+
+
+def test_librdkafkas_own_defaults_may_be_given() -> None:
+    settings = {**SERVERS, "retries": 2**31 - 1, "acks": "all", "enable.idempotence": True}
+    txn.Producer(settings).close()
+    txn.Consumer({**SERVERS, "allow.auto.create.topics": False}, group_id="g").close()
+
+
+def test_the_page_lists_the_properties_of_both_clients() -> None:
+    rows = dict(re.findall(r"^\| (both|producer|consumer) \| (`.*) \|$", PAGE.read_text(), re.M))
+    listed = {kind: set(re.findall(r"`([^`]+)`", names)) for kind, names in rows.items()}
+    for kind, client in (("producer", PRODUCER), ("consumer", CONSUMER)):
+        known = client.known - READ - client.second_names.keys()
+        usual = {"acks" if name == "request.required.acks" else name for name in known}
+        assert listed[kind] | listed["both"] == usual
