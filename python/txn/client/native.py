@@ -23,6 +23,7 @@ from txn.client.delivery import Delivery
 from txn.client.engine import Append
 from txn.client.group_metadata import read_place
 from txn.client.native_settings import OR_LIBRDKAFKA, PRODUCER, is_true
+from txn.client.reach import addresses_in
 from txn.client.reports import Reports
 from txn.errors import ConfigError
 from txn.security.client_names import READ
@@ -104,7 +105,7 @@ class NativeProducer:
         try:
             self._core = _core.NativeProducer(
                 client_thread(),
-                str(given["bootstrap.servers"]),
+                servers_of(given),
                 client_id=str(given.get("client.id", "txn")),
                 security=security_of(settings, on_refusal),
                 transactional_id=None if name is None else str(name),
@@ -410,6 +411,14 @@ def _leader_epoch(offset: TopicPartition) -> int:
 def ms_of(seconds: float) -> int:
     """Return whole milliseconds, at least 0."""
     return max(0, int(seconds * 1000))
+
+
+def servers_of(settings: Mapping[str, object]) -> str:
+    """Return the bootstrap servers, each as host:port; librdkafka reads some without a port."""
+    return ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in addresses_in(str(settings["bootstrap.servers"]))
+    )
 
 
 def security_of(

@@ -30,7 +30,7 @@ from confluent_kafka.admin._metadata import (
 from txn import _core
 from txn.client.deadline import Deadline
 from txn.client.group_metadata import write_place
-from txn.client.native import client_thread, ms_of, refusals_of, security_of
+from txn.client.native import client_thread, ms_of, refusals_of, security_of, servers_of
 from txn.client.native_settings import CONSUMER, assignors_of, is_true, reset_of
 from txn.client.topic_patterns import TopicPatterns
 from txn.errors import ConfigError, RejectedError
@@ -68,7 +68,7 @@ class NativeClient(confluent_kafka.Consumer):
         try:
             self._core = _core.NativeConsumer(
                 client_thread(),
-                str(given["bootstrap.servers"]),
+                servers_of(given),
                 client_id=str(given.get("client.id", "txn")),
                 security=security_of(settings, self._refuse),
                 group_id=str(given["group.id"]),

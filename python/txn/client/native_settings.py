@@ -64,7 +64,7 @@ class NativeProperties:
             return ConfigError(f"{whose} {why}{OR_LIBRDKAFKA}", property=name)
         if name.endswith(("serializer", "deserializer")):
             return ConfigError(f"{whose} knows no {name}: {BYTES}", property=name)
-        if name in PROPERTIES or name.startswith(OF_LIBRDKAFKA):
+        if name in PROPERTIES:
             why = f"has {name}, which the native engine does not have. Leave it out, "
             return ConfigError(f"{whose} {why}{OR_LIBRDKAFKA}", property=name)
         return ConfigError(
@@ -99,9 +99,6 @@ OR_LIBRDKAFKA: Final = "or set engine='confluent-kafka'"
 
 FOREVER: Final = 2**31 - 1
 """The value of `retries` that says what the engine does: it repeats without a count."""
-
-OF_LIBRDKAFKA: Final = ("sasl.kerberos.", "ssl.", "sasl.oauthbearer.", "test.mock.")
-"""Begins of names of librdkafka's that are not in `PROPERTIES`."""
 
 OF_BOTH: Final[Mapping[str, str]] = {
     "logger": "its lines go to the logger txn.client of `logging`. Leave it out",

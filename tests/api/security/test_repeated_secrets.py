@@ -122,7 +122,7 @@ def test_the_extensions_of_a_jaas_line_go_with_the_token(
         "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
         "sasl.jaas.config": f'{BEARER} required extension_x="1,trace=2";',
     }
-    with pytest.raises(RejectedError, match="unknown: .* x=1,trace=2"):
+    with pytest.raises(RejectedError, match=r"unknown: .* x=1,trace=2"):
         txn.Producer(settings, transactional_id="shop", engine=engine)
 
 
@@ -158,7 +158,7 @@ def test_the_extensions_of_a_function_go_with_the_native_engine_if_they_are_set(
         "sasl.oauthbearer.extensions": "cluster=lkc-1",
         "oauth_cb": lambda _: (TOKEN, time.time() + 600, "", {"cluster": "lkc-1"}),
     }
-    with pytest.raises(RejectedError, match="unknown: .* cluster=lkc-1"):
+    with pytest.raises(RejectedError, match=r"unknown: .* cluster=lkc-1"):
         txn.Producer(settings, transactional_id="shop", engine="native")
 
 
