@@ -446,6 +446,9 @@ def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
     if is_native == cls._is_native:
         return cls
     if not is_native:
+        if "_without_native" in cls.__dict__:  # made below, for an `__init__` that gives the engine
+            without: type[Consumer] = cls.__dict__["_without_native"]
+            return without
         raise ConfigError(
             f"{cls.__name__} cannot have engine={engine!r}, because it is derived from the class "
             "of native consumers: derive it from txn.Consumer",
@@ -461,13 +464,14 @@ def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
+            "_without_native": cls,
         }
         try:
             made = new_class(cls.__name__, (cls, NativeConsumer), exec_body=partial(_put, names))
         except TypeError as error:
             raise ConfigError(
                 f"{cls.__name__} cannot have engine='native': {error}. Derive it from txn.Consumer "
-                "alone, or set engine='confluent-kafka'",
+                "alone, or give the class the attribute engine = 'confluent-kafka'",
                 property="engine",
             ) from error
         cls._with_native = made  # type: ignore[attr-defined]  # it is freed with the class

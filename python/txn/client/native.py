@@ -23,7 +23,7 @@ from txn.client.delivery import Delivery
 from txn.client.engine import Append
 from txn.client.group_metadata import read_place
 from txn.client.native_settings import OR_LIBRDKAFKA, PRODUCER, is_true
-from txn.client.reach import addresses_in
+from txn.client.reach import TOO_OLD, addresses_in
 from txn.client.reports import Reports
 from txn.errors import ConfigError
 from txn.security.client_names import READ
@@ -57,11 +57,13 @@ def client_thread() -> _core.ClientThread:
 def refusals_of(core: "_core.NativeProducer | _core.NativeConsumer") -> list[str]:
     """Return why nodes do not let a client in that has never connected, by address.
 
-    A listener of another `security.protocol` is not among them: `Reach` finds that by itself, and
-    raises UnreachableError as for librdkafka.
+    A broker that is too old for the requests of this engine is one of them. A listener of another
+    `security.protocol` is not: `Reach` finds that by itself, and raises UnreachableError as for
+    librdkafka.
     """
     if core.has_connected():
-        return []
+        last = core.last_error()
+        return [last] if last is not None and TOO_OLD in last else []
     return [
         f"{address}: {message}"
         for address, code, is_retriable, is_other_protocol, message in core.connect_errors()
