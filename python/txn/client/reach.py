@@ -165,8 +165,11 @@ class Reach:
         self.is_proven = self.is_answered = True
 
     def refuse(self, reason: str) -> None:
-        """Note that a broker does not let the client in, for a reason without secrets."""
-        self._refusal = reason
+        """Note that a broker does not let the client in, for a reason without secrets.
+
+        The first reason counts: later ones may be its effects.
+        """
+        self._refusal = self._refusal or reason
 
     def check(self, *, is_over: bool = False) -> None:
         """Raise if the addresses are certainly wrong; to be called about once a second.
