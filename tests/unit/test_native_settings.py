@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 import txn
 import txn.aio
+from txn.client.native_client import NativeClient
 from txn.client.native_settings import CONSUMER, PRODUCER
 from txn.client.settings import ALIASES, PROPERTIES
 from txn.security.client_names import READ
@@ -103,6 +105,21 @@ def test_a_setting_without_effect_in_a_native_consumer_is_refused(
     settings = {**SECURED, name: value}
     with pytest.raises(txn.ConfigError, match=f"{told}.*{OUT}"):
         txn.Consumer(settings, group_id="g")
+
+
+def test_no_method_of_a_native_consumer_reaches_librdkafka() -> None:
+    """`cluster_id` said that the consumer was closed."""
+    of_librdkafka = {name for name in dir(confluent_kafka.Consumer) if not name.startswith("_")}
+    assert of_librdkafka <= vars(NativeClient).keys()
+
+
+@pytest.mark.parametrize("call", ["cluster_id", "set_sasl_credentials"])
+def test_a_method_of_librdkafka_alone_says_what_to_use(call: str) -> None:
+    with (
+        txn.Consumer(SERVERS, group_id="g") as consumer,
+        pytest.raises(txn.ConfigError, match=rf"has no {call}\(\).* use .*{OUT}"),
+    ):
+        getattr(consumer, call)("ann", "secret")
 
 
 def test_librdkafkas_own_defaults_may_be_given() -> None:

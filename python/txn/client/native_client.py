@@ -31,7 +31,7 @@ from txn import _core
 from txn.client.deadline import Deadline
 from txn.client.group_metadata import write_place
 from txn.client.native import client_thread, ms_of, refusals_of, security_of, servers_of
-from txn.client.native_settings import CONSUMER, assignors_of, is_true, reset_of
+from txn.client.native_settings import CONSUMER, OR_LIBRDKAFKA, assignors_of, is_true, reset_of
 from txn.client.topic_patterns import TopicPatterns
 from txn.errors import ConfigError, RejectedError
 
@@ -410,6 +410,21 @@ class NativeClient(confluent_kafka.Consumer):
                 partition.id, partition.leader = number, leader
                 partition.error = KafkaError(error_code) if error_code else None
         return found
+
+    def cluster_id(self, *_: Any, **__: Any) -> str:
+        """Raise ConfigError: the engine does not ask for it."""
+        raise self._lacks("cluster_id", "AdminClient(settings).list_topics() of confluent-kafka")
+
+    def set_sasl_credentials(self, *_: Any, **__: Any) -> None:
+        """Raise ConfigError: a consumer keeps the credentials of its settings."""
+        raise self._lacks("set_sasl_credentials", "a new consumer with the new credentials")
+
+    def _lacks(self, call: str, instead: str) -> ConfigError:
+        return ConfigError(
+            f"the consumer of group {self._group!r} has no {call}() with the native engine: use "
+            f"{instead}, {OR_LIBRDKAFKA}",
+            property="engine",
+        )
 
     def memberid(self) -> str:
         """Return the member id; empty before the group was joined."""
