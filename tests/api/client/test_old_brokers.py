@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 import txn
 
 VERSIONS = 18
-OFFERED = ((0, 0, 7), (1, 0, 10), (2, 0, 4), (3, 0, 7), (8, 0, 6), (9, 0, 5), (10, 0, 2))
-OFFERED += ((11, 0, 4), (12, 0, 2), (13, 0, 2), (14, 0, 2), (18, 0, 2), (22, 0, 1), (24, 0, 1))
+OFFERED = [(0, 0, 7), (1, 0, 10), (2, 0, 4), (3, 0, 7), (8, 0, 6), (9, 0, 5), (10, 0, 2)]
+OFFERED += [(11, 0, 4), (12, 0, 2), (13, 0, 2), (14, 0, 2), (18, 0, 2), (22, 0, 1), (24, 0, 1)]
 """Kafka 2.1: API key, first version, last version."""
 
 TOLD = r"Kafka 3\.0 or newer.*engine='confluent-kafka'"
