@@ -55,14 +55,14 @@ def test_a_client_of_asyncio_without_an_engine_has_the_native_one() -> None:
 @pytest.mark.parametrize("name", sorted(OF_LIBRDKAFKA - PRODUCER.known))
 def test_each_property_of_librdkafka_is_refused_by_a_native_producer(name: str) -> None:
     with pytest.raises(txn.ConfigError, match=f"{re.escape(name)}.*{OUT}") as raised:
-        txn.Producer({**SECURED, name: "1"})
+        txn.Producer({**SECURED, name: "1"}, engine="native")
     assert raised.value.property == name
 
 
 @pytest.mark.parametrize("name", sorted(OF_LIBRDKAFKA - CONSUMER.known))
 def test_each_property_of_librdkafka_is_refused_by_a_native_consumer(name: str) -> None:
     with pytest.raises(txn.ConfigError, match=f"{re.escape(name)}.*{OUT}") as raised:
-        txn.Consumer({**SECURED, name: "1"}, group_id="g")
+        txn.Consumer({**SECURED, name: "1"}, group_id="g", engine="native")
     assert raised.value.property == name
 
 
@@ -85,7 +85,7 @@ def test_a_setting_without_effect_in_a_native_producer_is_refused(
 ) -> None:
     settings = {**SECURED, name: value}
     with pytest.raises(txn.ConfigError, match=f"{told}.*{OUT}"):
-        txn.Producer(settings)
+        txn.Producer(settings, engine="native")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_setting_without_effect_in_a_native_consumer_is_refused(
 ) -> None:
     settings = {**SECURED, name: value}
     with pytest.raises(txn.ConfigError, match=f"{told}.*{OUT}"):
-        txn.Consumer(settings, group_id="g")
+        txn.Consumer(settings, group_id="g", engine="native")
 
 
 def test_no_method_of_a_native_consumer_reaches_librdkafka() -> None:
@@ -116,7 +116,7 @@ def test_no_method_of_a_native_consumer_reaches_librdkafka() -> None:
 @pytest.mark.parametrize("call", ["cluster_id", "set_sasl_credentials"])
 def test_a_method_of_librdkafka_alone_says_what_to_use(call: str) -> None:
     with (
-        txn.Consumer(SERVERS, group_id="g") as consumer,
+        txn.Consumer(SERVERS, group_id="g", engine="native") as consumer,
         pytest.raises(txn.ConfigError, match=rf"has no {call}\(\).* use .*{OUT}"),
     ):
         getattr(consumer, call)("ann", "secret")
@@ -124,8 +124,9 @@ def test_a_method_of_librdkafka_alone_says_what_to_use(call: str) -> None:
 
 def test_librdkafkas_own_defaults_may_be_given() -> None:
     settings = {**SERVERS, "retries": 2**31 - 1, "acks": "all", "enable.idempotence": True}
-    txn.Producer(settings).close()
-    txn.Consumer({**SERVERS, "allow.auto.create.topics": False}, group_id="g").close()
+    txn.Producer(settings, engine="native").close()
+    settings = {**SERVERS, "allow.auto.create.topics": False}
+    txn.Consumer(settings, group_id="g", engine="native").close()
 
 
 def test_the_page_lists_the_properties_of_both_clients() -> None:

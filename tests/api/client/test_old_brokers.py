@@ -55,11 +55,11 @@ def prompt() -> Iterator[None]:
 
 def test_a_transactional_producer_is_told_that_the_broker_is_too_old(servers: str) -> None:
     with pytest.raises(txn.RejectedError, match=TOLD):
-        txn.Producer(bootstrap_servers=servers, transactional_id="shop", timeout=60)
+        txn.Producer(bootstrap_servers=servers, transactional_id="shop", timeout=60, engine="native")
 
 
 def test_a_plain_producer_is_told_that_the_broker_is_too_old(servers: str) -> None:
-    producer = txn.Producer(bootstrap_servers=servers)
+    producer = txn.Producer(bootstrap_servers=servers, engine="native")
     producer.produce("orders", "7 apples")
     with pytest.raises(txn.RejectedError, match=r"Kafka 3\.0 or newer"):
         producer.flush(60)
@@ -67,14 +67,14 @@ def test_a_plain_producer_is_told_that_the_broker_is_too_old(servers: str) -> No
 
 def test_a_member_of_a_group_is_told_that_the_broker_is_too_old(servers: str) -> None:
     """`poll` returned None for ever."""
-    with txn.Consumer(bootstrap_servers=servers, group_id="shop") as consumer:
+    with txn.Consumer(bootstrap_servers=servers, group_id="shop", engine="native") as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(txn.RejectedError, match=TOLD):
             consumer.poll(60)
 
 
 def test_a_consumer_without_a_group_is_told_that_the_broker_is_too_old(servers: str) -> None:
-    with txn.Consumer(bootstrap_servers=servers, group_id="shop") as consumer:
+    with txn.Consumer(bootstrap_servers=servers, group_id="shop", engine="native") as consumer:
         consumer.assign([TopicPartition("orders", 0, 0)])
         with pytest.raises(txn.RejectedError, match=TOLD):
             consumer.poll(60)

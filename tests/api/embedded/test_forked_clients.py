@@ -126,7 +126,7 @@ OPEN_PRODUCER = {
         "txn.Producer({'on_delivery': lambda *_: cycle}, bootstrap_servers=servers, "
         "engine='confluent-kafka')"
     ),
-    "native": "txn.Producer(bootstrap_servers=servers)",
+    "native": "txn.Producer(bootstrap_servers=servers, engine='native')",
 }
 
 OPEN_CONSUMER = (
