@@ -9,14 +9,13 @@ import txn
 import txn.sql
 
 TABLE: Final = "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, text VARCHAR(99))"
+TWO_PHASE: Final[dict[str, Any]] = {"engine": "native", "two_phase_commit": True}
 
 
 def sell(servers: str, connection: Any) -> None:
     """Take the orders 1 to 4, but for those that an earlier run has taken."""
     connection.execute(TABLE)
-    with txn.Producer(
-        bootstrap_servers=servers, transactional_id="shop", two_phase_commit=True
-    ) as producer:
+    with txn.Producer(bootstrap_servers=servers, transactional_id="shop", **TWO_PHASE) as producer:
         txn.sql.recover(producer, connection)  # finishes the last run, if it was killed
         for number in range(1, 5):
             with txn.sql.transaction(producer, connection) as t:

@@ -1,5 +1,6 @@
 """Properties of the native engine: each has an effect, or is refused with the way out."""
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import txn
 import txn.aio
+from txn.client.engine import DEFAULT_ENGINE, EngineName
 from txn.client.native_client import NativeClient
 from txn.client.native_settings import CONSUMER, PRODUCER
 from txn.client.settings import ALIASES, PROPERTIES
@@ -22,34 +24,36 @@ OF_LIBRDKAFKA = PROPERTIES - ALIASES.keys()
 OUT = r"set engine='confluent-kafka'"
 
 
-def a_processor(settings: Mapping[str, Any]) -> None:
-    txn.Processor("in", str, "out", group_id="g", transactional_id="t", config=settings)
+def a_processor(engine: EngineName | None, settings: Mapping[str, Any]) -> None:
+    more: dict[str, Any] = {} if engine is None else {"engine": engine}
+    txn.Processor("in", str, "out", group_id="g", transactional_id="t", config=settings, **more)
 
 
-OPENED: dict[str, Callable[[Mapping[str, Any]], object]] = {
-    "producer": lambda settings: txn.Producer(settings),
-    "consumer": lambda settings: txn.Consumer(settings, group_id="g"),
-    "pool": lambda settings: txn.ProducerPool("shop", 1, settings),
-    "processor": a_processor,
-}
+def a_pool(engine: EngineName | None, settings: Mapping[str, Any]) -> None:
+    more: dict[str, Any] = {} if engine is None else {"engine": engine}
+    txn.ProducerPool("shop", 1, settings, **more)
 
 
-@pytest.mark.parametrize("kind", OPENED)
-def test_a_client_without_an_engine_has_the_native_one(kind: str) -> None:
+@pytest.mark.parametrize("opened", [a_processor, a_pool])
+def test_a_property_is_refused_before_a_client_is_opened(
+    opened: Callable[[EngineName | None, Mapping[str, Any]], None],
+) -> None:
+    """The processor refused it in `run`, and the pool in its first block."""
     with pytest.raises(txn.ConfigError, match=rf"stats_cb, which the native engine.*{OUT}"):
-        OPENED[kind]({**SERVERS, "stats_cb": print})
+        opened("native", {**SERVERS, "stats_cb": print})
 
 
-async def open_with_statistics(kind: Any, **more: str) -> None:
-    with pytest.raises(txn.ConfigError, match=rf"stats_cb, which the native engine.*{OUT}"):
-        await kind.open({**SERVERS, "stats_cb": print}, **more)
+def default_of(client: Callable[..., object]) -> object:
+    return inspect.signature(client).parameters["engine"].default
 
 
-def test_a_client_of_asyncio_without_an_engine_has_the_native_one() -> None:
-    import asyncio
-
-    asyncio.run(open_with_statistics(txn.aio.Producer))
-    asyncio.run(open_with_statistics(txn.aio.Consumer, group_id="g"))
+def test_one_constant_is_the_default_of_all_clients() -> None:
+    for client in (txn.Producer, txn.ProducerPool, txn.Processor):
+        assert default_of(client) == DEFAULT_ENGINE
+    assert txn.Consumer.engine == DEFAULT_ENGINE
+    assert default_of(txn.Consumer) is None
+    assert default_of(txn.aio.Producer) is None
+    assert default_of(txn.aio.Consumer) is None
 
 
 @pytest.mark.parametrize("name", sorted(OF_LIBRDKAFKA - PRODUCER.known))

@@ -295,7 +295,7 @@ class Transaction:
                 (milliseconds; null: now). Another column is refused before anything is written.
 
         Raises:
-            ConfigError: pyarrow is not installed, or the engine is confluent-kafka.
+            ConfigError: the engine is confluent-kafka, or pyarrow is not installed.
             RejectedError: the batch cannot be written as it is, a row is larger than
                 message.max.bytes, or the block is over.
             AbortableError: the transaction has failed meanwhile.
@@ -375,7 +375,8 @@ class Transaction:
         client = self._handle.client()
         if not (self._producer.two_phase_commit and isinstance(client, TwoPhaseEngine)):
             raise ConfigError(
-                f"{self._whose} cannot prepare a transaction: open it with two_phase_commit=True"
+                f"{self._whose} cannot prepare a transaction: open it with "
+                "engine='native' and two_phase_commit=True"
             )
         if not self._place.is_prepared:
             self._require_open("prepare")

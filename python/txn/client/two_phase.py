@@ -1,6 +1,7 @@
 """Two-phase commit (KIP-939): a prepared transaction, which another system decides on.
 
-    with txn.Producer(..., transactional_id="pay-3", two_phase_commit=True) as producer:
+    two_phase = {"engine": "native", "two_phase_commit": True}
+    with txn.Producer(..., transactional_id="pay-3", **two_phase) as producer:
         producer.complete_transaction(decision_read_from_that_system)  # finishes the last run
         with producer.transaction() as t:
             t.produce("orders", b"7 apples")
@@ -103,8 +104,8 @@ def take_two_phase(
         return False
     if engine != "native":
         raise ConfigError(
-            f"{whose} has two_phase_commit, which librdkafka does not know: give "
-            "engine='native', the default, or leave it out and use txn.sql.outbox",
+            f"{whose} has two_phase_commit, which librdkafka does not know: give engine='native', "
+            "or leave it out and use txn.sql.outbox",
             property=PROPERTY,
         )
     if settings.get("transactional.id") is None:

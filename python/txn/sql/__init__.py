@@ -1,6 +1,7 @@
 """One decision over topics and a database: PostgreSQL (psycopg 3), SQLite and DuckDB.
 
-    with txn.Producer(..., transactional_id="shop-1", two_phase_commit=True) as producer:
+    two_phase = {"engine": "native", "two_phase_commit": True}
+    with txn.Producer(..., transactional_id="shop-1", **two_phase) as producer:
         with txn.sql.transaction(producer, connection) as t:
             t.connection.execute("INSERT INTO orders VALUES (7, 'apples')")
             t.produce("orders", b"7 apples")

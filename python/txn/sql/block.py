@@ -97,7 +97,7 @@ def transaction(
     propagates.
 
     Args:
-        producer: A producer with `two_phase_commit=True`.
+        producer: A producer with `engine="native"` and `two_phase_commit=True`.
         connection: A connection of psycopg 3, sqlite3 or duckdb, without an open transaction.
         consumer: The consumer whose offsets to commit, as for `Producer.transaction`.
         timeout: Seconds that ending may take at the cluster.
@@ -221,8 +221,8 @@ def _name_of(producer: Producer) -> str:
         raise TypeError(f"txn.sql takes a txn.Producer, not {producer!r}")
     if producer.transactional_id is None or not producer.two_phase_commit:
         raise ConfigError(
-            "txn.sql.transaction needs a producer that can prepare: open it with transactional_id "
-            "and two_phase_commit=True. On a cluster without two-phase commit use txn.sql.outbox "
-            "and txn.sql.Inbox"
+            "txn.sql.transaction needs a producer that can prepare: open it with transactional_id, "
+            "engine='native' and two_phase_commit=True. On a cluster without two-phase commit use "
+            "txn.sql.outbox and txn.sql.Inbox"
         )
     return producer.transactional_id

@@ -55,7 +55,9 @@ def prompt() -> Iterator[None]:
 
 def test_a_transactional_producer_is_told_that_the_broker_is_too_old(servers: str) -> None:
     with pytest.raises(txn.RejectedError, match=TOLD):
-        txn.Producer(bootstrap_servers=servers, transactional_id="shop", timeout=60, engine="native")
+        txn.Producer(
+            bootstrap_servers=servers, transactional_id="shop", timeout=60, engine="native"
+        )
 
 
 def test_a_plain_producer_is_told_that_the_broker_is_too_old(servers: str) -> None:
