@@ -73,7 +73,4 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 def engine(request: pytest.FixtureRequest) -> EngineName:
     """An engine of `txn.Producer`; the test runs with each."""
     name: EngineName = request.param
-    test = getattr(request.node, "originalname", request.node.name)
-    if name == "native" and test in engines.NOT_YET_NATIVE:
-        pytest.skip(engines.NOT_YET_NATIVE[test])
     return name

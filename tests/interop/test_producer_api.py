@@ -444,6 +444,7 @@ def test_a_fatal_error_outlives_a_callback_that_handles_an_exception_of_its_own(
     late = Producer(
         {"transaction.timeout.ms": 1000, "statistics.interval.ms": 1, "stats_cb": handle},
         bootstrap_servers=bootstrap,
+        engine="confluent-kafka",
         transactional_id=unique("a"),
     )
     outlive_timeout(late, bootstrap, sink)
@@ -454,6 +455,7 @@ def test_a_fatal_error_outlives_lines_of_the_log(bootstrap: str, unique: Unique,
     late = Producer(
         {"transaction.timeout.ms": 1000, "debug": "eos,msg,broker,protocol"},
         bootstrap_servers=bootstrap,
+        engine="confluent-kafka",
         transactional_id=unique("a"),
         logger=logging.getLogger("unheard"),
     )
@@ -472,21 +474,45 @@ def outlive_timeout(late: Producer, bootstrap: str, sink: str) -> None:
         late._handle.wait(WAIT_S)
 
 
-def test_a_block_that_raises_after_its_timeout_raises_the_same_and_notes_the_timeout(
-    bootstrap: str, unique: Unique, sink: str, engine: EngineName
-) -> None:
-    late = Producer(
-        {"transaction.timeout.ms": 1000},
-        engine=engine,
-        bootstrap_servers=bootstrap,
-        transactional_id=unique("a"),
-    )
+def raise_after_timeout(late: Producer, bootstrap: str, sink: str) -> ZeroDivisionError:
     with pytest.raises(ZeroDivisionError) as caught, late.transaction() as t:
         t.produce(sink, b"late")
         late._handle.wait(WAIT_S)
         await_abort(bootstrap, sink)
         raise ZeroDivisionError
-    assert "longer than transaction.timeout.ms=1000, so the cluster" in caught.value.__notes__[0]
+    return caught.value
+
+
+def test_a_block_that_raises_after_its_timeout_notes_that_its_producer_is_lost(
+    bootstrap: str, unique: Unique, sink: str
+) -> None:
+    """Version 1: librdkafka has no way to the new epoch of its producer."""
+    late = Producer(
+        {"transaction.timeout.ms": 1000},
+        engine="confluent-kafka",
+        bootstrap_servers=bootstrap,
+        transactional_id=unique("a"),
+    )
+    raised = raise_after_timeout(late, bootstrap, sink)
+    assert "longer than transaction.timeout.ms=1000, so the cluster" in raised.__notes__[0]
+
+
+def test_a_native_producer_goes_on_after_a_block_that_raised_after_its_timeout(
+    bootstrap: str, unique: Unique, sink: str
+) -> None:
+    """Version 2: its abort finds that the cluster has aborted, and begins the new epoch."""
+    late = Producer(
+        {"transaction.timeout.ms": 1000},
+        engine="native",
+        bootstrap_servers=bootstrap,
+        transactional_id=unique("a"),
+    )
+    raised = raise_after_timeout(late, bootstrap, sink)
+    assert not hasattr(raised, "__notes__")
+    with late.transaction() as t:
+        t.produce(sink, b"next")
+    late.close()
+    assert read_all(bootstrap, sink) == [b"next"]
 
 
 def test_a_new_producer_aborts_what_its_predecessor_left_open(

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from txn.client.consumer import Consumer
+from txn.client.engine import EngineName
 from txn.client.library_log import QUIET_SECONDS, LibraryLog
 from txn.client.producer import Producer
 from txn.client.reach import (
@@ -282,8 +283,9 @@ def test_an_address_that_cannot_be_read_is_refused_at_once(
         "a_b.c-d:1/",
     ],
 )
-def test_an_address_that_librdkafka_reads_is_taken(servers: str) -> None:
-    Consumer(bootstrap_servers=servers, group_id="g").close()
+def test_an_address_that_librdkafka_reads_is_taken(servers: str, engine: EngineName) -> None:
+    Consumer(bootstrap_servers=servers, group_id="g", engine=engine).close()
+    Producer(bootstrap_servers=servers, engine=engine).close()
 
 
 def test_a_scheme_that_is_the_security_protocol_is_taken() -> None:

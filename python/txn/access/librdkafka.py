@@ -43,6 +43,24 @@ PEM: Final = b"-----BEGIN "
 JKS: Final = b"\xfe\xed\xfe\xed"
 
 
+class TokenCallback:
+    """An `oauth_cb` of librdkafka's that txn has made of Java's settings.
+
+    Args:
+        call: Returns a token.
+        extensions: The SASL extensions that go with it.
+    """
+
+    def __init__(self, call: Callable[[], str], extensions: Mapping[str, str]) -> None:
+        self._call = call
+        self.extensions = extensions
+
+    def __call__(self, _: str) -> tuple[str, float, str, Mapping[str, str]]:
+        """Return a token, its end in seconds since 1970, no principal, and the extensions."""
+        token = self._call()
+        return token, expiry_s(token), "", self.extensions
+
+
 def in_librdkafkas_names(
     settings: Settings, open_keystore: OpenKeystore = _core.read_keystore
 ) -> Settings:
@@ -131,8 +149,7 @@ def _token(security: SecuritySettings, open_keystore: OpenKeystore) -> Mapping[s
     is_listed = all(LISTED.fullmatch(value) for _, value in security.extensions)
     if not isinstance(source, ClientCredentials) or source.encodes_header or not is_listed:
         call = token_call(source, open_keystore)
-        extensions = dict(security.extensions)
-        return {"oauth_cb": lambda _: (token := call(), expiry_s(token), "", extensions)}
+        return {"oauth_cb": TokenCallback(call, dict(security.extensions))}
     authorities = trusted_pem(source.trusted, open_keystore)
     listed = ",".join(f"{name}={value}" for name, value in security.extensions)
     return {

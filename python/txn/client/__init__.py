@@ -1,4 +1,4 @@
-"""The client side: transactions in Python on confluent-kafka, for txn and any Kafka cluster.
+"""The client side: transactions in Python, for txn and any Kafka cluster.
 
 `Producer` has `transaction` blocks, `Consumer` reads their input, and `rewind` rewinds a consumer
 by hand. Nothing here is particular to txn's broker.

@@ -29,7 +29,7 @@ from txn import forks
 from txn.client.arguments import wrong_partition, wrong_partitions, wrong_topics, wrong_wait
 from txn.client.beginnings import Beginnings
 from txn.client.callbacks import keeping_fatal_error, keeping_fatal_errors
-from txn.client.engine import EngineName, engine_name
+from txn.client.engine import DEFAULT_ENGINE, EngineName, engine_name
 from txn.client.existence import Existence
 from txn.client.failures import is_refusal, not_copied, opened_elsewhere
 from txn.client.library_log import LibraryLog
@@ -61,13 +61,15 @@ class Consumer(confluent_kafka.Consumer):
     loss of the partitions.
 
     Args:
-        config: Properties by their Kafka names, passed on as they are.
+        config: Properties by their Kafka (librdkafka) names. One that the engine does not have is
+            refused.
         group_id: Property `group.id`.
         bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         connect_timeout: Seconds to wait for a first broker before `poll` and `consume` raise
             UnreachableError, if every address refuses or resolves to nothing. Once the cluster was
             reached, the consumer waits for it without a limit.
-        engine: `confluent-kafka` (librdkafka), or `native`: txn's own client.
+        engine: `native`, txn's own client, or `confluent-kafka` (librdkafka), which has more
+            properties and `stats_cb`.
         more: Further properties, with `_` for `.`: `auto_offset_reset="earliest"`.
 
     It belongs to the process that opened it: in a forked child closing it does nothing, and every
@@ -77,7 +79,7 @@ class Consumer(confluent_kafka.Consumer):
         ConfigError: before any I/O; the message names the property.
     """
 
-    engine: EngineName = "confluent-kafka"
+    engine: EngineName = DEFAULT_ENGINE
     """The engine of a consumer. A derived class may set its default here."""
     _is_native = False
 
@@ -149,7 +151,7 @@ class Consumer(confluent_kafka.Consumer):
             self._on_error(error)
 
     def _abandon(self, parent: int) -> None:
-        """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
+        """Be of no use in a forked child: its threads are not in it; see `txn.forks`."""
         self._forked_from = parent
         self.__class__ = _Abandoned
 
@@ -417,7 +419,7 @@ class Consumer(confluent_kafka.Consumer):
 
 
 class _Abandoned(Consumer):
-    """A consumer in a forked child: librdkafka would wait for threads that are not there."""
+    """A consumer in a forked child: it would wait for threads that are not there."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "close":
@@ -444,6 +446,9 @@ def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
     if is_native == cls._is_native:
         return cls
     if not is_native:
+        if "_without_native" in cls.__dict__:  # made below, for an `__init__` that gives the engine
+            without: type[Consumer] = cls.__dict__["_without_native"]
+            return without
         raise ConfigError(
             f"{cls.__name__} cannot have engine={engine!r}, because it is derived from the class "
             "of native consumers: derive it from txn.Consumer",
@@ -459,13 +464,14 @@ def _class_of(cls: "type[Consumer]", engine: EngineName) -> "type[Consumer]":
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
+            "_without_native": cls,
         }
         try:
             made = new_class(cls.__name__, (cls, NativeConsumer), exec_body=partial(_put, names))
         except TypeError as error:
             raise ConfigError(
                 f"{cls.__name__} cannot have engine='native': {error}. Derive it from txn.Consumer "
-                "alone, or leave the engine out",
+                "alone, or give the class the attribute engine = 'confluent-kafka'",
                 property="engine",
             ) from error
         cls._with_native = made  # type: ignore[attr-defined]  # it is freed with the class

@@ -252,7 +252,7 @@ def opened_elsewhere(whose: str, parent: int) -> ForkedError:
     """Return the error for the use of a client in a fork of the process that opened it."""
     return ForkedError(
         f"{whose} was opened in process {parent}, and process {os.getpid()} is a fork of that one, "
-        "without librdkafka's threads. Open another one here; a producer with a transactional id "
+        "without its threads. Open another one here; a producer with a transactional id "
         "of its own",
         pid=parent,
     )

@@ -5,21 +5,25 @@ without the interpreter. One I/O thread serves all native clients of a process; 
 begins its own. Errors become librdkafka's `KafkaError` with its marks, so `failures.py` reads both.
 """
 
+import inspect
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from txn import _core, forks
 from txn.access.connection import AUTHENTICATION_CODES, client_security
+from txn.access.librdkafka import TokenCallback
 from txn.client.bounded_call import ends_in_time
 from txn.client.delivery import Delivery
 from txn.client.engine import Append
 from txn.client.group_metadata import read_place
-from txn.client.native_settings import NativeProperties
+from txn.client.native_settings import OR_LIBRDKAFKA, PRODUCER, is_true
+from txn.client.reach import TOO_OLD, addresses_in
 from txn.client.reports import Reports
 from txn.errors import ConfigError
 from txn.security.client_names import READ
@@ -28,53 +32,7 @@ from txn.security.client_reader import read_security
 if TYPE_CHECKING:
     from txn.client.arrow import Rows
 
-PROPERTIES: Final = NativeProperties(
-    numbers={
-        "transaction.timeout.ms": ("transaction_timeout_ms", 60_000),
-        "linger.ms": ("linger_ms", 5),
-        "batch.size": ("batch_size", 1_000_000),
-        "buffer.memory": ("buffer_memory", 256 << 20),
-        "message.max.bytes": ("max_request_size", 1_000_000),
-        "delivery.timeout.ms": ("delivery_timeout_ms", 120_000),
-        "request.timeout.ms": ("request_timeout_ms", 30_000),
-        "max.in.flight.requests.per.connection": ("max_in_flight", 5),
-        "retry.backoff.ms": ("retry_backoff_ms", 20),
-        "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
-        "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 10_000),
-    },
-    from_one=frozenset(
-        """
-        transaction.timeout.ms batch.size buffer.memory message.max.bytes delivery.timeout.ms
-        request.timeout.ms max.in.flight.requests.per.connection
-        """.split()
-    ),
-    second_names={
-        "max.request.size": "message.max.bytes",
-        "message.timeout.ms": "delivery.timeout.ms",
-        "queue.buffering.max.ms": "linger.ms",
-        "compression.codec": "compression.type",
-        "transactional.timeout.ms": "transaction.timeout.ms",
-    },
-    fixed=frozenset(
-        """
-    bootstrap.servers client.id transactional.id compression.type partitioner
-    allow.auto.create.topics enable.idempotence request.required.acks retries logger oauth_cb
-    transaction.two.phase.commit.enable
-    """.split()
-    ),
-)
-"""The properties of a producer."""
-
-INSTEAD_OF_CALLBACKS: Final[Mapping[str, str]] = {
-    "on_delivery": "give on_delivery= to send(), which also returns a delivery to wait for",
-    "error_cb": "leave it out; a call raises the errors that concern it",
-    "stats_cb": "leave it out; it has no statistics",
-    "throttle_cb": "leave it out; a broker over its quota answers later by itself",
-}
-"""Callbacks of librdkafka's producer, and what to do without them."""
-
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-PARTITIONERS: Final = ("murmur2_random", "murmur2")
 
 CLOSED_PAUSE_S: Final = 0.1
 """Pause before a call is told that it timed out because another thread has closed the producer: its
@@ -99,11 +57,13 @@ def client_thread() -> _core.ClientThread:
 def refusals_of(core: "_core.NativeProducer | _core.NativeConsumer") -> list[str]:
     """Return why nodes do not let a client in that has never connected, by address.
 
-    A listener of another `security.protocol` is not among them: `Reach` finds that by itself, and
-    raises UnreachableError as for librdkafka.
+    A broker that is too old for the requests of this engine is one of them. A listener of another
+    `security.protocol` is not: `Reach` finds that by itself, and raises UnreachableError as for
+    librdkafka.
     """
     if core.has_connected():
-        return []
+        last = core.last_error()
+        return [last] if last is not None and TOO_OLD in last else []
     return [
         f"{address}: {message}"
         for address, code, is_retriable, is_other_protocol, message in core.connect_errors()
@@ -111,30 +71,11 @@ def refusals_of(core: "_core.NativeProducer | _core.NativeConsumer") -> list[str
     ]
 
 
-def require_native_settings(settings: Mapping[str, object], whose: str) -> None:
-    """Refuse settings that only the other engine has. Raises ConfigError."""
-    for name, instead in INSTEAD_OF_CALLBACKS.items():
-        if name in settings:
-            raise ConfigError(
-                f"{whose} has {name}, which the native engine does not call: {instead}. Or take "
-                "engine='confluent-kafka'",
-                property=name,
-            )
-    PROPERTIES.require_known(settings, whose)
-    partitioner = str(settings.get("partitioner", PARTITIONERS[0]))
-    if partitioner not in PARTITIONERS:
-        raise ConfigError(
-            f"partitioner={partitioner} is librdkafka's: the native engine places a key as Java's "
-            "producer does. Leave it out, or take engine='confluent-kafka'",
-            property="partitioner",
-        )
-
-
 class NativeProducer:
     """A producer on the native engine.
 
     Args:
-        settings: Its configuration, by Kafka's names; `require_native_settings` has passed it.
+        settings: Its configuration, by Kafka's names; `require_native_producer` has passed it.
         whose: Which producer, as a message begins.
         reports: The deliveries of its records.
         on_failure: Called with (topic, partition, error, bytes, delivery) of each record that is
@@ -154,8 +95,8 @@ class NativeProducer:
         on_failure: Callable[[str, int, KafkaError, int, Delivery | None], None],
         on_refusal: Callable[[str], None],
     ) -> None:
-        given = PROPERTIES.by_first_names(settings)
-        numbers = PROPERTIES.numbers_of(given)
+        given = PRODUCER.by_first_names(settings)
+        numbers = PRODUCER.numbers_of(given)
         codec = str(given.get("compression.type", "none"))
         if codec not in CODECS:
             raise ConfigError(
@@ -163,16 +104,15 @@ class NativeProducer:
                 property="compression.type",
             )
         name = given.get("transactional.id")
-        creates = str(given.get("allow.auto.create.topics", True)).lower()
         try:
             self._core = _core.NativeProducer(
                 client_thread(),
-                str(given["bootstrap.servers"]),
+                servers_of(given),
                 client_id=str(given.get("client.id", "txn")),
-                security=security_of(settings),
+                security=security_of(settings, on_refusal),
                 transactional_id=None if name is None else str(name),
                 compression=codec,
-                makes_topics=creates in ("true", "t", "1"),
+                makes_topics=is_true(given.get("allow.auto.create.topics", True)),
                 is_two_phase=given.get("transaction.two.phase.commit.enable") is True,
                 **numbers,
             )
@@ -475,13 +415,50 @@ def ms_of(seconds: float) -> int:
     return max(0, int(seconds * 1000))
 
 
-def security_of(settings: Mapping[str, object]) -> _core.ClientSecurity | None:
-    """Return TLS and SASL of a client's settings; None if it has neither."""
+def servers_of(settings: Mapping[str, object]) -> str:
+    """Return the bootstrap servers, each as host:port; librdkafka reads some without a port."""
+    return ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in addresses_in(str(settings["bootstrap.servers"]))
+    )
+
+
+def security_of(
+    settings: Mapping[str, object], refuse: Callable[[str], None]
+) -> _core.ClientSecurity | None:
+    """Return TLS and SASL of a client's settings; None if it has neither.
+
+    Args:
+        settings: By librdkafka's names.
+        refuse: Called with the reason if `oauth_cb` returns what cannot be sent.
+
+    Raises:
+        ConfigError: the value of a setting does not fit.
+    """
     about = {name: str(value) for name, value in settings.items() if name in READ}
     if "security.protocol" in about:
         about["security.protocol"] = about["security.protocol"].upper()
     call: Any = settings.get("oauth_cb")
+    if call is None:
+        return client_security(read_security(about))
     config = str(settings.get("sasl.oauthbearer.config", ""))
-    return client_security(
-        read_security(about, call=None if call is None else lambda: str(call(config)[0]))
-    )
+
+    def token() -> str:
+        given = call(config)
+        returned = dict(given[3]) if len(given) > 3 and given[3] else {}
+        if not returned.items() <= sent.items():
+            reason = (
+                f"oauth_cb returns the SASL extensions {', '.join(sorted(returned))}, and the "
+                "native engine sends those of sasl.oauthbearer.extensions alone. Set that to "
+                f"NAME=VALUE,..., {OR_LIBRDKAFKA}"
+            )
+            refuse(reason)
+            raise ConfigError(reason, property="sasl.oauthbearer.extensions")
+        return str(given[0])
+
+    security = read_security(about, call=token)
+    sent = dict(security.extensions)
+    origin = inspect.unwrap(call)
+    if isinstance(origin, TokenCallback):  # its extensions are fixed: those of a JAAS line
+        sent |= origin.extensions
+    return client_security(replace(security, extensions=tuple(sent.items())))

@@ -30,8 +30,8 @@ from confluent_kafka.admin._metadata import (
 from txn import _core
 from txn.client.deadline import Deadline
 from txn.client.group_metadata import write_place
-from txn.client.native import client_thread, ms_of, refusals_of, security_of
-from txn.client.native_settings import CONSUMER, assignors_of, is_true, reset_of
+from txn.client.native import client_thread, ms_of, refusals_of, security_of, servers_of
+from txn.client.native_settings import CONSUMER, OR_LIBRDKAFKA, assignors_of, is_true, reset_of
 from txn.client.topic_patterns import TopicPatterns
 from txn.errors import ConfigError, RejectedError
 
@@ -62,14 +62,15 @@ class NativeClient(confluent_kafka.Consumer):
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         given = CONSUMER.by_first_names(settings)
+        self._on_client_error: Any = given.get("error_cb")
         numbers = CONSUMER.numbers_of(given)
         instance, assignor = given.get("group.instance.id"), given.get("group.remote.assignor")
         try:
             self._core = _core.NativeConsumer(
                 client_thread(),
-                str(given["bootstrap.servers"]),
+                servers_of(given),
                 client_id=str(given.get("client.id", "txn")),
-                security=security_of(settings),
+                security=security_of(settings, self._refuse),
                 group_id=str(given["group.id"]),
                 member_id=base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
                 instance_id=None if instance is None else str(instance),
@@ -84,7 +85,6 @@ class NativeClient(confluent_kafka.Consumer):
         self._group = str(given["group.id"])
         self._instance = None if instance is None else str(instance)
         self._is_classic = assignors_of(given) is not None
-        self._on_client_error: Any = given.get("error_cb")
         self._on_commit: Any = given.get("on_commit")
         self._metadata_age_s = numbers["metadata_max_age_ms"] / 1000
         self._patterns: TopicPatterns | None = None
@@ -246,10 +246,13 @@ class NativeClient(confluent_kafka.Consumer):
         while len(errors) < most and (end := self._core.take_end()) is not None:
             reached = KafkaError(KafkaError._PARTITION_EOF)
             errors.append(Message(topic=end[0], partition=end[1], offset=end[2], error=reached))
-        if self._on_client_error is not None:
-            for refusal in refusals_of(self._core):
-                self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, refusal))
+        for refusal in refusals_of(self._core):
+            self._refuse(refusal)
         return errors
+
+    def _refuse(self, reason: str) -> None:
+        if self._on_client_error is not None:
+            self._on_client_error(KafkaError(KafkaError._AUTHENTICATION, reason))
 
     def _serve_events(self) -> None:
         while (event := self._core.take_event()) is not None:
@@ -407,6 +410,21 @@ class NativeClient(confluent_kafka.Consumer):
                 partition.id, partition.leader = number, leader
                 partition.error = KafkaError(error_code) if error_code else None
         return found
+
+    def cluster_id(self, *_: Any, **__: Any) -> str:
+        """Raise ConfigError: the engine does not ask for it."""
+        raise self._lacks("cluster_id", "AdminClient(settings).list_topics() of confluent-kafka")
+
+    def set_sasl_credentials(self, *_: Any, **__: Any) -> None:
+        """Raise ConfigError: a consumer keeps the credentials of its settings."""
+        raise self._lacks("set_sasl_credentials", "a new consumer with the new credentials")
+
+    def _lacks(self, call: str, instead: str) -> ConfigError:
+        return ConfigError(
+            f"the consumer of group {self._group!r} has no {call}() with the native engine: use "
+            f"{instead}, {OR_LIBRDKAFKA}",
+            property="engine",
+        )
 
     def memberid(self) -> str:
         """Return the member id; empty before the group was joined."""

@@ -1,13 +1,14 @@
-"""The settings of clients on the native engine, by Kafka's names: the rules, and a consumer's.
+"""The settings of clients on the native engine, by Kafka's names.
 
-A producer's are in `native.py`.
+A property that this engine does not have is refused, and never passed over: the message says why,
+and what to do.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from txn.client.settings import BYTES
+from txn.client.settings import BYTES, PARTITIONER, PROPERTIES
 from txn.errors import ConfigError
 from txn.hints import did_you_mean
 from txn.security.client_names import READ
@@ -22,26 +23,55 @@ class NativeProperties:
         from_one: Those of them that cannot be 0.
         second_names: Other names of properties.
         fixed: Others that are read, or that say what this engine does in any case.
+        others: Properties that this client does not have: why, and what to do.
     """
 
     numbers: Mapping[str, tuple[str, int]]
     from_one: frozenset[str]
     second_names: Mapping[str, str]
     fixed: frozenset[str]
+    others: Mapping[str, str]
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The names of all properties that the client has."""
+        return READ.union(self.numbers, self.second_names, self.fixed)
 
     def require_known(self, settings: Mapping[str, object], whose: str) -> None:
         """Refuse a property that only the other engine has. Raises ConfigError."""
-        known = self.numbers.keys() | self.second_names.keys() | self.fixed | READ
+        known = self.known
         for name in settings:
-            if name not in known and name.endswith(("serializer", "deserializer")):
-                raise ConfigError(f"{whose} knows no {name}: {BYTES}", property=name)
             if name not in known:
+                raise self._unknown(name, whose, known)
+        if str(settings.get("retries", FOREVER)) != str(FOREVER):
+            raise ConfigError(
+                f"{whose} has retries={settings['retries']}, and the native engine repeats a "
+                "request until delivery.timeout.ms is over. Set that, and leave retries out, "
+                f"{OR_LIBRDKAFKA}",
+                property="retries",
+            )
+        for name in ("sasl.mechanism", "sasl.mechanisms"):
+            if str(settings.get(name)).upper() == "GSSAPI":
                 raise ConfigError(
-                    f"{whose} knows no property {name!r} with the native engine"
-                    f"{did_you_mean(name, frozenset(known))}; "
-                    "engine='confluent-kafka' takes librdkafka's",
+                    f"{whose} has {name}=GSSAPI, which the native engine does not have. Log in by "
+                    f"another mechanism, {OR_LIBRDKAFKA}; that needs a librdkafka built with it",
                     property=name,
                 )
+
+    def _unknown(self, name: str, whose: str, known: frozenset[str]) -> ConfigError:
+        if name in self.others:
+            why = f"has {name}, which the native engine does not have: {self.others[name]}, "
+            return ConfigError(f"{whose} {why}{OR_LIBRDKAFKA}", property=name)
+        if name.endswith(("serializer", "deserializer")):
+            return ConfigError(f"{whose} knows no {name}: {BYTES}", property=name)
+        if name in PROPERTIES:
+            why = f"has {name}, which the native engine does not have. Leave it out, "
+            return ConfigError(f"{whose} {why}{OR_LIBRDKAFKA}", property=name)
+        return ConfigError(
+            f"{whose} knows no property {name!r}{did_you_mean(name, known)}; more of librdkafka's "
+            "are known with engine='confluent-kafka'",
+            property=name,
+        )
 
     def by_first_names(self, settings: Mapping[str, object]) -> dict[str, object]:
         """Return settings without second names of properties."""
@@ -64,6 +94,88 @@ class NativeProperties:
             raise ConfigError(f"{name}={value} is no whole number from {least} on", property=name)
         return number
 
+
+OR_LIBRDKAFKA: Final = "or set engine='confluent-kafka'"
+
+FOREVER: Final = 2**31 - 1
+"""The value of `retries` that says what the engine does: it repeats without a count."""
+
+OF_BOTH: Final[Mapping[str, str]] = {
+    "logger": "its lines go to the logger txn.client of `logging`. Leave it out",
+    "stats_cb": "it has no statistics. Leave it out; txn.Processor has metrics",
+    "statistics.interval.ms": "it has no statistics. Leave it out; txn.Processor has metrics",
+    "throttle_cb": "a broker over its quota answers later by itself. Leave it out",
+}
+
+OF_CONSUMERS: Final = dict.fromkeys(
+    """
+    auto.commit.interval.ms auto.offset.reset check.crcs client.rack default.api.timeout.ms
+    enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.batch.bytes
+    fetch.max.bytes fetch.max.wait.ms fetch.message.max.bytes fetch.min.bytes fetch.wait.max.ms
+    group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
+    isolation.level max.partition.fetch.bytes max.poll.interval.ms on_commit
+    partition.assignment.strategy queued.max.messages.kbytes queued.min.messages session.timeout.ms
+    """.split(),
+    "it is a property of consumers. Leave it out",
+)
+
+OF_PRODUCERS: Final = dict.fromkeys(
+    """
+    batch.num.messages batch.size buffer.memory compression.codec compression.level
+    compression.type delivery.report.only.error delivery.timeout.ms enable.idempotence linger.ms
+    max.in.flight.requests.per.connection max.request.size message.max.bytes message.timeout.ms
+    on_delivery partitioner queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms request.required.acks retries transaction.timeout.ms
+    transaction.two.phase.commit.enable transactional.id transactional.timeout.ms
+    """.split(),
+    "it is a property of producers. Leave it out",
+)
+
+PRODUCER: Final = NativeProperties(
+    numbers={
+        "transaction.timeout.ms": ("transaction_timeout_ms", 60_000),
+        "linger.ms": ("linger_ms", 5),
+        "batch.size": ("batch_size", 1_000_000),
+        "buffer.memory": ("buffer_memory", 256 << 20),
+        "message.max.bytes": ("max_request_size", 1_000_000),
+        "delivery.timeout.ms": ("delivery_timeout_ms", 120_000),
+        "request.timeout.ms": ("request_timeout_ms", 30_000),
+        "max.in.flight.requests.per.connection": ("max_in_flight", 5),
+        "retry.backoff.ms": ("retry_backoff_ms", 20),
+        "metadata.max.age.ms": ("metadata_max_age_ms", 300_000),
+        "topic.metadata.propagation.max.ms": ("unknown_topic_max_ms", 10_000),
+    },
+    from_one=frozenset(
+        """
+        transaction.timeout.ms batch.size buffer.memory message.max.bytes delivery.timeout.ms
+        request.timeout.ms max.in.flight.requests.per.connection
+        """.split()
+    ),
+    second_names={
+        "max.request.size": "message.max.bytes",
+        "message.timeout.ms": "delivery.timeout.ms",
+        "queue.buffering.max.ms": "linger.ms",
+        "compression.codec": "compression.type",
+        "transactional.timeout.ms": "transaction.timeout.ms",
+    },
+    fixed=frozenset(
+        """
+    bootstrap.servers client.id transactional.id compression.type partitioner
+    allow.auto.create.topics enable.idempotence request.required.acks retries oauth_cb
+    transaction.two.phase.commit.enable
+    """.split()
+    ),
+    others={
+        **OF_BOTH,
+        **OF_CONSUMERS,
+        "on_delivery": "give on_delivery= to send(), which also returns a delivery to wait for",
+        "error_cb": "a call raises the errors that concern it. Leave it out",
+        "queue.buffering.max.messages": "buffer.memory has the limit, in bytes. Set that",
+        "queue.buffering.max.kbytes": "buffer.memory has the limit, in bytes. Set that",
+        "batch.num.messages": "batch.size has the limit, in bytes. Set that",
+    },
+)
+"""The properties of a producer."""
 
 CONSUMER: Final = NativeProperties(
     numbers={
@@ -98,10 +210,17 @@ CONSUMER: Final = NativeProperties(
     bootstrap.servers client.id group.id group.instance.id group.protocol group.remote.assignor
     partition.assignment.strategy auto.offset.reset isolation.level enable.auto.commit
     enable.auto.offset.store enable.partition.eof check.crcs allow.auto.create.topics
-    logger oauth_cb error_cb on_commit
+    oauth_cb error_cb on_commit
     """.split()
     ),
+    others={
+        **OF_BOTH,
+        **OF_PRODUCERS,
+        "client.rack": "it reads from the leaders of partitions alone. Leave it out",
+        "auto.commit.interval.ms": "transactions commit, or commit(). Leave it out",
+    },
 )
+"""The properties of a consumer."""
 
 ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
 """The assignors of classic groups, by Kafka's names."""
@@ -131,35 +250,37 @@ RESETS: Final[Mapping[str, str]] = {
 """Values of auto.offset.reset, librdkafka's and Java's, and what they mean."""
 
 
-NOT_THERE: Final[Mapping[str, str]] = {
-    "client.rack": "it reads from the leaders of partitions alone. Leave it out",
-    "stats_cb": "it has no statistics. Leave it out; txn.Processor has metrics",
-    "statistics.interval.ms": "it has no statistics. Leave it out; txn.Processor has metrics",
-    "throttle_cb": "a broker over its quota answers later by itself. Leave it out",
-    "auto.commit.interval.ms": "transactions commit, or commit(). Leave it out",
-}
-"""Properties that librdkafka's consumer has and this one has not: why, and what to do."""
-
-
 def is_true(value: object) -> bool:
     """Return a setting's value as librdkafka reads it."""
     return str(value).lower() in ("true", "t", "1")
 
 
+def require_native_producer(settings: Mapping[str, object], whose: str) -> None:
+    """Refuse settings that only the other engine has. Raises ConfigError."""
+    PRODUCER.require_known(settings, whose)
+    partitioner = str(settings.get("partitioner", PARTITIONER))
+    if partitioner != PARTITIONER:
+        raise ConfigError(
+            f"partitioner={partitioner} is librdkafka's: the native engine places a key as Java's "
+            f"producer does, and a record without a key anywhere. Leave it out, {OR_LIBRDKAFKA}",
+            property="partitioner",
+        )
+
+
 def require_native_consumer(settings: Mapping[str, object], whose: str) -> None:
     """Refuse settings that only the other engine has. Raises ConfigError."""
-    for name in settings.keys() & NOT_THERE.keys():
-        raise ConfigError(
-            f"{whose} has {name}, which the native engine does not have: {NOT_THERE[name]}, or "
-            "set engine='confluent-kafka'",
-            property=name,
-        )
     CONSUMER.require_known(settings, whose)
     _require_protocol(settings, whose)
+    if is_true(settings.get("allow.auto.create.topics", False)):
+        raise ConfigError(
+            f"{whose} has allow.auto.create.topics=true, and the native engine creates no topic "
+            f"that it reads. Create the topic, and leave the property out, {OR_LIBRDKAFKA}",
+            property="allow.auto.create.topics",
+        )
     if not is_true(settings.get("check.crcs", True)):
         raise ConfigError(
-            "check.crcs=false does not fit: the native engine checks each batch. Leave it out, or "
-            "take engine='confluent-kafka'",
+            "check.crcs=false does not fit: the native engine checks each batch. Leave it out, "
+            f"{OR_LIBRDKAFKA}",
             property="check.crcs",
         )
     reset = str(settings.get("auto.offset.reset", "latest"))

@@ -32,10 +32,12 @@ import confluent_kafka
 
 from txn import forks
 from txn.client.deadline import Deadline
-from txn.client.engine import EngineName, engine_name
+from txn.client.engine import DEFAULT_ENGINE, EngineName, engine_name
 from txn.client.failures import not_copied, opened_elsewhere
+from txn.client.native_settings import require_native_producer
 from txn.client.producer import Producer
 from txn.client.reach import CONNECT_TIMEOUT
+from txn.client.settings import producer_settings
 from txn.client.transaction import Transaction, require_consumer
 from txn.errors import (
     Action,
@@ -72,7 +74,8 @@ class ProducerPool:
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
     Raises:
-        ConfigError: the prefix is empty, the size is not above 0, or a transactional id is given.
+        ConfigError: the prefix is empty, the size is not above 0, a transactional id is given, or
+            a property of the producers does not fit.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class ProducerPool:
         bootstrap_servers: str | list[str] | None = None,
         timeout: float = 60.0,
         connect_timeout: float = CONNECT_TIMEOUT,
-        engine: EngineName = "confluent-kafka",
+        engine: EngineName = DEFAULT_ENGINE,
         **more: object,
     ) -> None:
         if not isinstance(prefix, str) or not prefix:
@@ -106,6 +109,7 @@ class ProducerPool:
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._engine = engine_name(engine)
+        self._require_settings()
         self._places = [_Place(f"{prefix}-{number}") for number in range(size)]
         self._free = deque(reversed(self._places))  # the last one is lent first
         # One entry for each free place. No lock: a signal could leave it locked.
@@ -116,6 +120,18 @@ class ProducerPool:
         self._is_closed = False
         self._forked_from: int | None = None
         forks.watch(self)
+
+    def _require_settings(self) -> None:
+        """Refuse properties of the producers before one is opened. Raises ConfigError."""
+        more = {name: value for name, value in self._settings.items() if name != "two_phase_commit"}
+        settings = producer_settings(
+            self._config,
+            transactional_id=self.prefix,
+            bootstrap_servers=self._bootstrap_servers,
+            keywords=more,
+        )
+        if self._engine == "native":
+            require_native_producer(settings, f"the pool {self.prefix!r}")
 
     def __enter__(self) -> Self:
         return self

@@ -1,12 +1,12 @@
-"""`txn.Producer`: exactly-once transactions on confluent-kafka, for any Kafka cluster.
+"""`txn.Producer`: exactly-once transactions, for any Kafka cluster.
 
     with txn.Producer(bootstrap_servers="...", transactional_id="pay-3") as producer:
         with producer.transaction(consumer) as t:
             for record in consumer.consume(500, 1.0):
                 t.produce("out", value=work(record))
 
-`transaction.py` explains the effect of the block, `consumer.py` its commit for the consumer, and
-`failures.py` the errors made from librdkafka's.
+`transaction.py` explains the effect of the block, `consumer.py` its commit for the consumer,
+`engine.py` the two clients under it, and `failures.py` the errors made from theirs.
 
 Opening a producer with a transactional id *takes over the id*. Before the constructor returns,
 every older producer of that name is fenced and its open transaction is ended. So open the
@@ -28,11 +28,12 @@ from txn.client.callbacks import Callbacks
 from txn.client.cautions import Cautions
 from txn.client.deadline import Deadline
 from txn.client.delivery import Delivery, OnDelivery
-from txn.client.engine import EngineName, ProducerEngine, engine_name
+from txn.client.engine import DEFAULT_ENGINE, EngineName, ProducerEngine, engine_name
 from txn.client.failures import not_copied
 from txn.client.handle import TIMEOUT_MS, Handle
 from txn.client.library_log import LibraryLog
 from txn.client.migration import hint_for, refuse_async, refuse_unknown_arguments
+from txn.client.native_settings import require_native_producer
 from txn.client.opening import ConnectionErrors, connect, take_over
 from txn.client.outcomes import Outcomes
 from txn.client.reach import CONNECT_TIMEOUT, Reach
@@ -61,7 +62,7 @@ class Producer:
 
     A record without a partition goes to the partition of its key, by the hash of Java's producer
     (`partitioner=murmur2_random`). Give `partitioner="consistent_random"` for a topic whose records
-    librdkafka's default has placed.
+    librdkafka's default has placed, with `engine="confluent-kafka"`.
 
     Without a transactional id it is a plain idempotent producer: `produce`, then `flush`, which
     raises an error for undelivered records. One that is never closed is flushed at the end of the
@@ -73,16 +74,18 @@ class Producer:
     raises ForkedError.
 
     Args:
-        config: Properties by their Kafka (librdkafka) names, passed on as they are.
+        config: Properties by their Kafka (librdkafka) names. One that the engine does not have is
+            refused.
         transactional_id: Property `transactional.id`: names this producer over restarts.
         bootstrap_servers: Property `bootstrap.servers`; a list is joined.
         timeout: Seconds to wait until the transactional id is taken over.
         connect_timeout: Seconds to wait for a first broker, if every address refuses or
             resolves to nothing. Once the cluster was reached, `timeout` applies.
-        engine: `confluent-kafka` (librdkafka), or `native`: txn's own client. It speaks version 2
-            of the transaction protocol, and has no callbacks.
+        engine: `native`, txn's own client, which speaks version 2 of the transaction protocol if
+            the cluster does; or `confluent-kafka` (librdkafka), which has more properties, and
+            the callbacks below.
         two_phase_commit: Its transactions can be prepared, and then do not end by themselves:
-            see `txn.client.two_phase`. Needs the native engine.
+            see `txn.client.two_phase`. The native engine alone has it.
         more: Further properties, with `_` for `.`: `linger_ms=5`.
 
     An exception of a callback (`error_cb`, `on_delivery`, `stats_cb`, `throttle_cb`) is raised by
@@ -105,7 +108,7 @@ class Producer:
         bootstrap_servers: str | list[str] | None = None,
         timeout: float = 60.0,
         connect_timeout: float = CONNECT_TIMEOUT,
-        engine: EngineName = "confluent-kafka",
+        engine: EngineName = DEFAULT_ENGINE,
         two_phase_commit: bool = False,
         **more: object,
     ) -> None:
@@ -123,9 +126,7 @@ class Producer:
             settings, is_wanted=two_phase_commit, engine=self._engine, whose=self._whose
         )
         if self._engine == "native":
-            from txn.client.native import require_native_settings
-
-            require_native_settings(settings, self._whose)
+            require_native_producer(settings, self._whose)
         callbacks = Callbacks()
         callbacks.guard(settings)
         on_delivery = take_callback(settings, "on_delivery")
@@ -424,7 +425,7 @@ class Producer:
             self._discard_client()
 
     def _abandon(self, parent: int) -> None:
-        """Be of no use in a forked child: librdkafka's threads are not in it; see `txn.forks`."""
+        """Be of no use in a forked child: its threads are not in it; see `txn.forks`."""
         self._handle.abandon(parent)
         self._outcomes.reports.abandon(parent)
 
@@ -490,7 +491,7 @@ class Producer:
         self._errors.note(error)
 
     def _discard_client(self) -> None:
-        """Drop librdkafka's producer, with all that it still holds."""
+        """Drop the engine, with all that it still holds."""
         client = self._handle.detach()
         if client is not None:
             self._outcomes.reports.close()

@@ -83,6 +83,9 @@ NO_LOGIN: Final = KafkaError(KafkaError.ILLEGAL_SASL_STATE).str()
 NO_LOGIN_HERE: Final = "asks for no log-in on this port"
 """Part of the native engine's message about the same answer."""
 
+TOO_OLD: Final = "use a broker of Kafka 3.0 or newer"
+"""Part of the native engine's message about a broker without the versions of a request."""
+
 NO_MECHANISM: Final = KafkaError(KafkaError.UNSUPPORTED_SASL_MECHANISM).str()
 
 NUDGE: Final = b"\r\n\r\n"
@@ -162,8 +165,11 @@ class Reach:
         self.is_proven = self.is_answered = True
 
     def refuse(self, reason: str) -> None:
-        """Note that a broker does not let the client in, for a reason without secrets."""
-        self._refusal = reason
+        """Note that a broker does not let the client in, for a reason without secrets.
+
+        The first reason counts: later ones may be its effects.
+        """
+        self._refusal = self._refusal or reason
 
     def check(self, *, is_over: bool = False) -> None:
         """Raise if the addresses are certainly wrong; to be called about once a second.
@@ -208,6 +214,8 @@ class Reach:
                 "This listener takes no log-ins: set security.protocol to "
                 f"{plain}, or give bootstrap.servers the address of a listener with SASL"
             )
+        if TOO_OLD in refusal:
+            return "Older ones have librdkafka: set engine='confluent-kafka'"
         if NO_MECHANISM in refusal:
             return "Set sasl.mechanism to one that the listener takes"
         return "Correct its credentials or certificates"

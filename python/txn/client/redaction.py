@@ -16,6 +16,7 @@ where it stands alone; else a password of one letter would make every message un
 import base64
 import re
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -60,6 +61,7 @@ class Redaction:
             return
         function = call
 
+        @wraps(function)  # `native.py` asks which function it is
         def ask(*given: Any) -> object:
             answer: object = function(*given)
             if isinstance(answer, tuple) and answer and isinstance(answer[0], str) and answer[0]:

@@ -15,8 +15,9 @@ from types import FrameType
 from typing import Any, Final
 
 import txn.client
-from txn.client.engine import EngineName
-from txn.client.settings import consumer_settings
+from txn.client.engine import DEFAULT_ENGINE, EngineName, engine_name
+from txn.client.native_settings import require_native_consumer, require_native_producer
+from txn.client.settings import consumer_settings, producer_settings
 from txn.errors import ConfigError, RejectedError
 from txn.identifiers import TopicPartition as Place
 from txn.logs import EventLog
@@ -96,7 +97,7 @@ class Processor:
         config: Mapping[str, object] | None = None,
         consumer_config: Mapping[str, object] | None = None,
         producer_config: Mapping[str, object] | None = None,
-        engine: EngineName = "confluent-kafka",
+        engine: EngineName = DEFAULT_ENGINE,
         parallel: int = 1,
         batch_size: int = 500,
         batch_wait: float = 0.05,
@@ -146,7 +147,7 @@ class Processor:
             now_ms=lambda: int(clock() * 1000),
         )
         self._transactional_id = transactional_id
-        self._engine: EngineName = engine
+        self._engine = engine_name(engine)
         self._common = dict(config or {})
         if bootstrap_servers is not None:
             if "bootstrap.servers" in self._common:
@@ -163,9 +164,7 @@ class Processor:
             **(consumer_config or {}),
             "enable.partition.eof": True,
         }
-        consumer_settings(
-            dict(self._consumer_config), group_id=group_id, bootstrap_servers=None, keywords={}
-        )
+        self._require_settings(group_id)
         self._counters = Counters()
         self._is_stopping = threading.Event()
         self._is_forced = threading.Event()
@@ -175,6 +174,21 @@ class Processor:
         self._ends: set[Place] = set()  # partitions that a worker has read to their end
         self._errors: list[BaseException] = []
         self._workers: list[Worker] = []
+
+    def _require_settings(self, group_id: str) -> None:
+        """Refuse properties of both clients before one is opened. Raises ConfigError."""
+        of_consumers = consumer_settings(
+            self._consumer_config, group_id=group_id, bootstrap_servers=None, keywords={}
+        )
+        of_producers = producer_settings(
+            self._producer_config,
+            transactional_id=self._transactional_id,
+            bootstrap_servers=None,
+            keywords={},
+        )
+        if self._engine == "native":
+            require_native_consumer(of_consumers, f"the consumer of group {group_id!r}")
+            require_native_producer(of_producers, f"producer {self._transactional_id!r}")
 
     @property
     def group_id(self) -> str:

@@ -161,6 +161,16 @@ def test_a_class_that_cannot_be_combined_is_refused_with_the_reason(
         Strict(settings, engine="native")
 
 
+def test_a_class_that_cannot_be_combined_names_the_other_engine(settings: dict[str, Any]) -> None:
+    class Strict(txn.Consumer):
+        engine: EngineName = "confluent-kafka"
+
+        def __init_subclass__(cls, *, team: str) -> None:
+            super().__init_subclass__()
+
+    Strict(settings).close()
+
+
 def test_a_class_of_native_consumers_has_no_other_engine(settings: dict[str, Any]) -> None:
     class Mine(NativeConsumer):
         pass

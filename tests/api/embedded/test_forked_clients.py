@@ -121,11 +121,22 @@ with txn.Broker() as broker:
 print("done")
 """
 
-OPEN_PRODUCER = "txn.Producer({'on_delivery': lambda *_: cycle}, bootstrap_servers=servers)"
+OPEN_PRODUCER = {
+    "confluent-kafka": (
+        "txn.Producer({'on_delivery': lambda *_: cycle}, bootstrap_servers=servers, "
+        "engine='confluent-kafka')"
+    ),
+    "native": "txn.Producer(bootstrap_servers=servers, engine='native')",
+}
 
 OPEN_CONSUMER = (
-    "txn.Consumer({'error_cb': lambda _: cycle, 'group.id': 'g'}, bootstrap_servers=servers)"
+    "txn.Consumer({'error_cb': lambda _: cycle, 'group.id': 'g'}, bootstrap_servers=servers, "
+    "engine='ENGINE')"
 )
+OPENED = {
+    "producer": OPEN_PRODUCER,
+    "consumer": {name: OPEN_CONSUMER.replace("ENGINE", name) for name in OPEN_PRODUCER},
+}
 
 USE = "cycle.client.produce('orders', b'1'); cycle.client.flush()"
 
@@ -134,7 +145,7 @@ FAIL = f"""
     try:
         cycle.client.produce('orders', b'x' * 2_000_000)
     except txn.RejectedError as error:
-        cycle.error = error  # its traceback names librdkafka's producer
+        cycle.error = error  # its traceback names the engine
     cycle.client.close()
     del cycle.client
 """
@@ -143,18 +154,17 @@ FAIL = f"""
 @pytest.mark.parametrize(
     ("made", "then"),
     [
-        (OPEN_PRODUCER, USE),
-        (OPEN_PRODUCER, FAIL.strip()),
-        (
-            OPEN_CONSUMER,
-            "cycle.client.subscribe(['orders'])",
-        ),
+        ("producer", USE),
+        ("producer", FAIL.strip()),
+        ("consumer", "cycle.client.subscribe(['orders'])"),
     ],
     ids=["producer", "closed producer", "consumer"],
 )
-def test_a_child_that_collects_its_parents_dropped_clients_goes_on(made: str, then: str) -> None:
+def test_a_child_that_collects_its_parents_dropped_clients_goes_on(
+    made: str, then: str, engine: EngineName
+) -> None:
     """It died by SIGSEGV: librdkafka waited there for threads that are not in it."""
-    program = COLLECT_IN_THE_CHILD.format(open=made, then=then)
+    program = COLLECT_IN_THE_CHILD.format(open=OPENED[made][engine], then=then)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=CHILD_S
     )

@@ -1,6 +1,6 @@
 """A broker and a token endpoint that repeat a client's secret in their refusal.
 
-librdkafka passes their words on. They stood in its log lines, and a token in the error as well.
+Both engines pass their words on. They stood in the log lines, and a token in the error as well.
 """
 
 import base64
@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
@@ -18,12 +19,19 @@ import pytest
 
 import txn
 from support.clients import WAIT_S
+from txn.client.engine import EngineName
 from txn.errors import RejectedError
 
 SECRET = "hunter2-hunter2"
 TOKEN = "ya29.opaque-token"
 HANDSHAKE, VERSIONS, AUTHENTICATE = 17, 18, 36
-MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+MODULES = "org.apache.kafka.common.security"
+MODULE = f"{MODULES}.plain.PlainLoginModule"
+BEARER = f"{MODULES}.oauthbearer.OAuthBearerLoginModule"
+
+
+received: list[bytes] = []
+"""What log-ins have sent."""
 
 
 class Repeating(StreamRequestHandler):
@@ -45,6 +53,7 @@ class Repeating(StreamRequestHandler):
         if api == HANDSHAKE:
             names = b"".join(len(each).to_bytes(2) + each for each in (b"PLAIN", b"OAUTHBEARER"))
             return struct.pack(">hi", 0, 2) + names
+        received.append(sent)
         words = b"unknown: " + sent[4:].replace(b"\0", b" ").replace(b"\1", b" ")
         return struct.pack(">hh", 58, len(words)) + words + bytes(4)
 
@@ -78,29 +87,95 @@ WAYS: Mapping[str, Mapping[str, object]] = {
 }
 
 
+REFUSALS = {"confluent-kafka": r"unknown: .*…", "native": "its text is left out"}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_refusal_is_told_without_the_secret_that_it_repeats(
-    way: str, servers: str, caplog: pytest.LogCaptureFixture
+    way: str, servers: str, caplog: pytest.LogCaptureFixture, engine: EngineName
 ) -> None:
+    refusal = REFUSALS[engine]
     told: list[str] = []
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         **WAYS[way],
         "bootstrap.servers": servers,
         "security.protocol": "SASL_PLAINTEXT",
-        "error_cb": lambda error: told.append(str(error)),
     }
-    with pytest.raises(RejectedError, match=r"unknown: .*…") as of_producer:
-        txn.Producer(settings, transactional_id="shop")
-    consumer = txn.Consumer(settings, group_id="shop")
+    of_consumers = settings | {"error_cb": lambda error: told.append(str(error))}
+    of_producers = settings if engine == "native" else of_consumers
+    with pytest.raises(RejectedError, match=refusal) as of_producer:
+        txn.Producer(of_producers, transactional_id="shop", engine=engine)
+    consumer = txn.Consumer(of_consumers, group_id="shop", engine=engine)
     consumer.subscribe(["orders"])
-    with pytest.raises(RejectedError, match=r"unknown: .*…") as of_consumer:
+    with pytest.raises(RejectedError, match=refusal) as of_consumer:
         consumer.poll(WAIT_S)
     consumer.close()
     shown = [*told, caplog.text]
     for raised in (of_producer, of_consumer):
         shown += [*traceback.format_exception(raised.value), repr(vars(raised.value))]
-    assert "unknown: " in caplog.text
+    assert told
+    assert ("unknown: " in caplog.text) is (engine == "confluent-kafka")  # librdkafka's own lines
     assert [text for text in shown if SECRET in text or TOKEN in text] == []
+
+
+def test_the_extensions_of_a_jaas_line_go_with_the_token(
+    servers: str, tmp_path: Path, engine: EngineName
+) -> None:
+    """The native engine left them out, since librdkafka gets them from a callback."""
+    token = tmp_path / "token"
+    token.write_text("a.b.c")
+    settings = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        "sasl.jaas.config": f'{BEARER} required extension_x="1,trace=2";',
+    }
+    received.clear()
+    with pytest.raises(RejectedError, match=r"refused|unknown"):
+        txn.Producer(settings, transactional_id="shop", engine=engine)
+    assert received
+    assert all(b"\1x=1,trace=2\1" in each for each in received)
+
+
+EXTENSIONS = {
+    "confluent-kafka": r"unknown: .* cluster=lkc-1",
+    "native": r"extensions cluster,.* sasl\.oauthbearer\.extensions .*engine='confluent-kafka'",
+}
+
+
+def test_the_extensions_of_a_function_are_sent_or_refused(servers: str, engine: EngineName) -> None:
+    """The native engine left them out."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (TOKEN, time.time() + 600, "", {"cluster": "lkc-1"}),
+    }
+    with pytest.raises(RejectedError, match=EXTENSIONS[engine]):
+        txn.Producer(settings, transactional_id="shop", engine=engine)
+    consumer = txn.Consumer(settings, group_id="shop", engine=engine)
+    consumer.subscribe(["orders"])
+    with pytest.raises(RejectedError, match=EXTENSIONS[engine]):
+        consumer.poll(WAIT_S)
+    consumer.close()
+
+
+def test_the_extensions_of_a_function_go_with_the_native_engine_if_they_are_set(
+    servers: str,
+) -> None:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.extensions": "cluster=lkc-1",
+        "oauth_cb": lambda _: (TOKEN, time.time() + 600, "", {"cluster": "lkc-1"}),
+    }
+    received.clear()
+    with pytest.raises(RejectedError, match=r"refused|unknown"):
+        txn.Producer(settings, transactional_id="shop", engine="native")
+    assert received
+    assert all(b"\1cluster=lkc-1\1" in each for each in received)
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -135,7 +210,7 @@ def test_a_token_endpoint_is_told_of_without_the_secret_that_it_repeats(
             "sasl.oauthbearer.client.id": "ann",
             "sasl.oauthbearer.client.secret": SECRET,
         }
-        consumer = txn.Consumer(settings, group_id="shop")
+        consumer = txn.Consumer(settings, group_id="shop", engine="confluent-kafka")
         consumer.subscribe(["orders"])
         deadline = time.monotonic() + WAIT_S
         with caplog.at_level(logging.INFO, "txn.client"):
