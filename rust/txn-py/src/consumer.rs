@@ -274,7 +274,7 @@ impl NativeConsumer {
         let awaited = places_of(awaited);
         let has_begun = self.client.look(|consumer, _| {
             let mut awaited = awaited.iter();
-            awaited.any(|place| consumer.position(place).is_some())
+            awaited.any(|place| consumer.has_handed_out(place))
         });
         if !has_begun {
             self.fast_path.open();

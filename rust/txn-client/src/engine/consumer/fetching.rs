@@ -60,8 +60,10 @@ pub(super) struct Partition {
     /// The next offset to fetch, and to hand out.
     next_fetch: i64,
     pub(super) next_offset: i64,
-    /// (offset, leader epoch) behind the last record handed out.
+    /// (offset, leader epoch) behind the last record handed out, and behind the markers and aborted
+    /// records that follow it.
     pub(super) position: Option<(i64, i32)>,
+    pub(super) has_handed_out: bool,
     /// Changes when what was fetched is of no use any more.
     version: u64,
     pub(super) is_paused: bool,
@@ -85,6 +87,7 @@ impl Partition {
             next_fetch: 0,
             next_offset: 0,
             position: None,
+            has_handed_out: false,
             version,
             is_paused: false,
             fetch: FetchState::New,
@@ -102,6 +105,15 @@ impl Partition {
     fn start_at(&mut self, offset: i64) {
         self.start = Start::Known;
         (self.next_fetch, self.next_offset) = (offset, offset);
+    }
+
+    /// Moves behind batches without a record to hand out: the position of a group that has read a
+    /// log to its end is the end, whatever stands there.
+    pub(super) fn pass(&mut self, behind: Option<(i64, i32)>) {
+        if let Some((offset, _)) = behind.filter(|&(offset, _)| offset > self.next_offset) {
+            self.next_offset = offset;
+            self.position = behind;
+        }
     }
 
     /// Fetches again, from the next offset to hand out, after a pause.
@@ -180,7 +192,15 @@ impl Consumer {
         partition.map(|it| it.is_paused = is_paused).is_some()
     }
 
-    /// (offset, leader epoch) behind the last record handed out.
+    /// True if a partition has handed out a record since it was assigned or sought.
+    #[must_use]
+    pub fn has_handed_out(&self, place: &Place) -> bool {
+        let partition = self.partitions.get(place);
+        partition.is_some_and(|partition| partition.has_handed_out)
+    }
+
+    /// (offset, leader epoch) behind the last record handed out, and behind the markers and aborted
+    /// records that follow it once a record behind them is asked for.
     #[must_use]
     pub fn position(&self, place: &Place) -> Option<(i64, i32)> {
         self.partitions.get(place)?.position

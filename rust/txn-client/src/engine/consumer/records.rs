@@ -130,6 +130,8 @@ pub(super) struct Chunk {
     at: usize,
     end: usize,
     aborted: Aborted,
+    /// (offset behind the last batch that was opened, its leader epoch).
+    behind: Option<(i64, i32)>,
     batch: Option<Arc<Batch>>,
     spans: Vec<Span>,
     next_span: usize,
@@ -180,6 +182,7 @@ impl Chunk {
             at: 0,
             end,
             aborted: Aborted::new(aborted),
+            behind: None,
             batch: None,
             spans: Vec::new(),
             next_span: 0,
@@ -189,6 +192,12 @@ impl Chunk {
     /// Bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// (offset behind the batches that were read, leader epoch of the last one); `None` if there was
+    /// none. A marker and an aborted batch count: no reader is shown what is in them.
+    pub(super) fn behind(&self) -> Option<(i64, i32)> {
+        self.behind
     }
 
     /// The next record at or after an offset; None: there is none left.
@@ -225,6 +234,7 @@ impl Chunk {
         self.at += batch.size();
         let behind = batch.last_offset().saturating_add(1);
         batch.validate_crc().map_err(|e| (behind, e.to_string()))?;
+        self.behind = Some((behind, batch.leader_epoch()));
         if self.aborted.covers(&batch) || batch.is_control() || behind <= from {
             return Ok(());
         }

@@ -41,7 +41,7 @@ impl Consumer {
     pub fn take_further(&mut self) -> (Option<Message>, bool) {
         let mut has_room = false;
         while let Some(place) = self.arrivals.front() {
-            if self.position(place).is_none() {
+            if !self.has_handed_out(place) {
                 break;
             }
             match self.next_of(0) {
@@ -66,10 +66,12 @@ impl Consumer {
                 let next = message.offset() + 1;
                 partition.next_offset = next;
                 partition.position = Some((next, message.leader_epoch()));
+                partition.has_handed_out = true;
                 Next::Record(message)
             }
             Ok(None) => {
-                let freed = chunk.bytes();
+                let (freed, behind) = (chunk.bytes(), chunk.behind());
+                partition.pass(behind);
                 partition.chunks.pop_front();
                 partition.queued_bytes -= freed;
                 self.queued_bytes -= freed;
