@@ -1035,7 +1035,10 @@ class NativeConsumer:
     def pause(self, topic: str, partition: int, is_paused: bool) -> bool:
         """Hand out nothing of it, or go on; False: it is not assigned."""
     def position(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """(offset, leader epoch) behind the last record handed out."""
+        """(offset, leader epoch) behind the last record handed out, and behind the markers and
+        aborted records after it."""
+    def handed_out(self, topic: str, partition: int) -> int | None:
+        """The offset behind the last record handed out since it was assigned or sought."""
     def watermarks(self, topic: str, partition: int) -> tuple[int, int] | None:
         """(first offset, end) as the last answer told them."""
     def take_fast(self, timeout: object) -> Message | None:

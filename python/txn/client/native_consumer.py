@@ -106,6 +106,7 @@ class NativeConsumer(Consumer, NativeClient):
 
     def _beginnings_of(self, settings: Mapping[str, object]) -> Beginnings:
         self._positions.on_awaiting = self._core.close_fast_path
+        self._positions.behind_last = lambda place: self._core.handed_out(*place)
         return NativeBeginnings(self, settings, self._errors.note)
 
     def poll_arrow(self, max_rows: int = 100_000, timeout: float = -1) -> "pa.RecordBatch | None":

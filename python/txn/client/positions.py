@@ -73,6 +73,8 @@ class Positions:
         """Whether its last block neither committed nor was rewound."""
         self.on_awaiting: Callable[[], None] = _do_nothing
         """Called when a partition begins to wait for its first record, which a read has to note."""
+        self.behind_last: Callable[[Place], int | None] = _unknown
+        """The offset behind the last record that a partition has handed out; None: unknown."""
         self._commit_made_s = -math.inf  # `time.monotonic` of the last one outside transactions
         self._lost: set[Place] = set()  # taken away with records handed out, not committed
         self._assigned_places: set[Place] = set()  # assigned during this poll or consume
@@ -114,6 +116,8 @@ class Positions:
             return None if self._unread.get(place) is start else start.offset
         if committed >= 0:
             return committed
+        if place in self._awaited:  # it has at most passed markers and aborted records
+            return None
         # Unknown too when a signal swallowed the first record. librdkafka takes an invalid offset
         # for "where auto.offset.reset says".
         return self._origins.get(place, OFFSET_INVALID)
@@ -284,9 +288,19 @@ class Positions:
         for place, offset in self._positions_by_place(partitions).items():
             begin = self._committed.get(place, self._origins.get(place))
             is_untouched = begin is None and self._sought.get(place) is not None
-            if offset != begin and not is_untouched:
+            has_moved = offset != begin and not is_untouched
+            if has_moved and not self._has_only_passed(place, begin):
                 found[place] = offset
         return found
+
+    def _has_only_passed(self, place: Place, begin: int | None) -> bool:
+        """Return True if only markers and aborted records lie between `begin` and the position."""
+        if place in self._sought:
+            return False
+        if place in self._awaited:
+            return True
+        behind = self.behind_last(place)
+        return begin is not None and behind is not None and behind <= begin
 
     def to_commit(self) -> list[TopicPartition]:
         """Return the positions of assigned partitions, with leader epochs where they are known."""
@@ -389,6 +403,10 @@ def _place_of(message: Message) -> Place:
 
 def _outside_block() -> bool:
     return False
+
+
+def _unknown(_place: Place) -> int | None:
+    return None
 
 
 def _do_nothing() -> None:

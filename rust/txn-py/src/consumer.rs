@@ -239,6 +239,12 @@ impl NativeConsumer {
         self.client.look(|consumer, _| consumer.position(&place))
     }
 
+    /// The offset behind the last record handed out since the partition was assigned or sought.
+    fn handed_out(&self, topic: &str, partition: i32) -> Option<i64> {
+        let place = place(topic, partition);
+        self.client.look(|consumer, _| consumer.handed_out(&place))
+    }
+
     /// (first offset, end).
     fn watermarks(&self, topic: &str, partition: i32) -> Option<(i64, i64)> {
         let place = place(topic, partition);
@@ -274,7 +280,7 @@ impl NativeConsumer {
         let awaited = places_of(awaited);
         let has_begun = self.client.look(|consumer, _| {
             let mut awaited = awaited.iter();
-            awaited.any(|place| consumer.has_handed_out(place))
+            awaited.any(|place| consumer.handed_out(place).is_some())
         });
         if !has_begun {
             self.fast_path.open();

@@ -63,7 +63,8 @@ pub(super) struct Partition {
     /// (offset, leader epoch) behind the last record handed out, and behind the markers and aborted
     /// records that follow it.
     pub(super) position: Option<(i64, i32)>,
-    pub(super) has_handed_out: bool,
+    /// The offset behind the last record handed out.
+    pub(super) handed_out: Option<i64>,
     /// Changes when what was fetched is of no use any more.
     version: u64,
     pub(super) is_paused: bool,
@@ -87,7 +88,7 @@ impl Partition {
             next_fetch: 0,
             next_offset: 0,
             position: None,
-            has_handed_out: false,
+            handed_out: None,
             version,
             is_paused: false,
             fetch: FetchState::New,
@@ -192,11 +193,11 @@ impl Consumer {
         partition.map(|it| it.is_paused = is_paused).is_some()
     }
 
-    /// True if a partition has handed out a record since it was assigned or sought.
+    /// The offset behind the last record that a partition has handed out since it was assigned or
+    /// sought.
     #[must_use]
-    pub fn has_handed_out(&self, place: &Place) -> bool {
-        let partition = self.partitions.get(place);
-        partition.is_some_and(|partition| partition.has_handed_out)
+    pub fn handed_out(&self, place: &Place) -> Option<i64> {
+        self.partitions.get(place)?.handed_out
     }
 
     /// (offset, leader epoch) behind the last record handed out, and behind the markers and aborted

@@ -41,7 +41,7 @@ impl Consumer {
     pub fn take_further(&mut self) -> (Option<Message>, bool) {
         let mut has_room = false;
         while let Some(place) = self.arrivals.front() {
-            if !self.has_handed_out(place) {
+            if self.handed_out(place).is_none() {
                 break;
             }
             match self.next_of(0) {
@@ -66,7 +66,7 @@ impl Consumer {
                 let next = message.offset() + 1;
                 partition.next_offset = next;
                 partition.position = Some((next, message.leader_epoch()));
-                partition.has_handed_out = true;
+                partition.handed_out = Some(next);
                 Next::Record(message)
             }
             Ok(None) => {
