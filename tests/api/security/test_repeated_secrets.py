@@ -30,10 +30,6 @@ MODULE = f"{MODULES}.plain.PlainLoginModule"
 BEARER = f"{MODULES}.oauthbearer.OAuthBearerLoginModule"
 
 
-received: list[bytes] = []
-"""What log-ins have sent."""
-
-
 class Repeating(StreamRequestHandler):
     """A broker that refuses each log-in in the words that it was sent."""
 
@@ -53,20 +49,36 @@ class Repeating(StreamRequestHandler):
         if api == HANDSHAKE:
             names = b"".join(len(each).to_bytes(2) + each for each in (b"PLAIN", b"OAUTHBEARER"))
             return struct.pack(">hi", 0, 2) + names
-        received.append(sent)
+        assert isinstance(self.server, Repeater)
+        self.server.received.append(sent)
         words = b"unknown: " + sent[4:].replace(b"\0", b" ").replace(b"\1", b" ")
         return struct.pack(">hh", 58, len(words)) + words + bytes(4)
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    ThreadingTCPServer.daemon_threads = True
-    with ThreadingTCPServer(("127.0.0.1", 0), Repeating) as server:
-        thread = threading.Thread(target=server.serve_forever)
+class Repeater(ThreadingTCPServer):
+    """Its clients, which try again and again, are those of one test."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Repeating)
+        self.received: list[bytes] = []
+        """What log-ins have sent."""
+
+
+@pytest.fixture
+def repeater() -> Iterator[Repeater]:
+    with Repeater() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield f"127.0.0.1:{server.server_address[1]}"
+        yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def servers(repeater: Repeater) -> str:
+    return f"127.0.0.1:{repeater.server_address[1]}"
 
 
 WAYS: Mapping[str, Mapping[str, object]] = {
@@ -119,7 +131,7 @@ def test_a_refusal_is_told_without_the_secret_that_it_repeats(
 
 
 def test_the_extensions_of_a_jaas_line_go_with_the_token(
-    servers: str, tmp_path: Path, engine: EngineName
+    repeater: Repeater, servers: str, tmp_path: Path, engine: EngineName
 ) -> None:
     """The native engine left them out, since librdkafka gets them from a callback."""
     token = tmp_path / "token"
@@ -131,11 +143,10 @@ def test_the_extensions_of_a_jaas_line_go_with_the_token(
         "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
         "sasl.jaas.config": f'{BEARER} required extension_x="1,trace=2";',
     }
-    received.clear()
     with pytest.raises(RejectedError, match=r"refused|unknown"):
         txn.Producer(settings, transactional_id="shop", engine=engine)
-    assert received
-    assert all(b"\1x=1,trace=2\1" in each for each in received)
+    assert repeater.received
+    assert all(b"\1x=1,trace=2\1" in each for each in repeater.received)
 
 
 EXTENSIONS = {
@@ -162,7 +173,7 @@ def test_the_extensions_of_a_function_are_sent_or_refused(servers: str, engine: 
 
 
 def test_the_extensions_of_a_function_go_with_the_native_engine_if_they_are_set(
-    servers: str,
+    repeater: Repeater, servers: str
 ) -> None:
     settings: dict[str, Any] = {
         "bootstrap.servers": servers,
@@ -171,11 +182,10 @@ def test_the_extensions_of_a_function_go_with_the_native_engine_if_they_are_set(
         "sasl.oauthbearer.extensions": "cluster=lkc-1",
         "oauth_cb": lambda _: (TOKEN, time.time() + 600, "", {"cluster": "lkc-1"}),
     }
-    received.clear()
     with pytest.raises(RejectedError, match=r"refused|unknown"):
         txn.Producer(settings, transactional_id="shop", engine="native")
-    assert received
-    assert all(b"\1cluster=lkc-1\1" in each for each in received)
+    assert repeater.received
+    assert all(b"\1cluster=lkc-1\1" in each for each in repeater.received)
 
 
 class Endpoint(BaseHTTPRequestHandler):
