@@ -13,7 +13,7 @@ A process sends tuples to its parent, over a pipe:
 |---|---|
 | `("start",)` | it begins its next test |
 | `("report", data)` | a phase of that test ended |
-| `("next",)` | one test is left; the parent answers with another file, or None |
+| `("next",)` | one test is left; the answer is a file and the number of its last tests, or None |
 | `("done", times)` | it has run all, and closed the fixtures; `times` is for `file_times` |
 | `("broke", text)` | pytest itself raised, outside any test |
 """
@@ -24,6 +24,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.connection import Connection, Pipe, wait
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
+from _pytest.config import create_terminal_writer
 
 from support.file_times import FileTimes
 
@@ -72,6 +74,7 @@ class Parent:
         """Files that nobody has begun, in the order of their tests."""
         self._processes: list[Process] = []
         self._forks = 0
+        self._unreported: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -79,14 +82,22 @@ class Parent:
         if session.config.option.collectonly or session.testsfailed:
             return None  # pytest's loop lists the tests, or reports the errors of the collection
         self._files = _by_file(session.items)
+        self._unreported = {item.nodeid for item in session.items}
         if reporter := self._config.pluginmanager.getplugin("terminalreporter"):
             reporter.showfspath = False  # files take turns
         _base_of_tmp_path(self._config)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self._run(session)
         finally:
             self._stop()
+            signal.signal(signal.SIGTERM, before)
+        if self._unreported:
+            raise pytest.UsageError(f"no result of {', '.join(sorted(self._unreported)[:9])}")
         return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._unreported.discard(report.nodeid)
 
     def _run(self, session: pytest.Session) -> None:
         while True:
@@ -126,7 +137,7 @@ class Parent:
     def _receive(self, process: Process) -> None:
         try:
             kind, *content = process.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # also in the middle of a message
             self._processes.remove(process)
             self._bury(process)
             return
@@ -140,8 +151,10 @@ class Parent:
             self._hook.pytest_runtest_logreport(report=report)
         elif kind == "next":
             file = next((f for f in self._files if family_of(f) == process.family), None)
-            process.connection.send(file)
-            process.left += self._files.pop(file) if file else []
+            more = self._files.pop(file) if file else []
+            process.left += more
+            with suppress(OSError):  # it has died: `_bury` hands them out again
+                process.connection.send((file, len(more)) if file else None)
         elif kind == "broke":
             process.broke = content[0]
         else:
@@ -153,6 +166,8 @@ class Parent:
         """A process has ended. If it crashed, report so, and hand out its other tests again."""
         process.connection.close()
         _, status = os.waitpid(process.pid, 0)
+        with suppress(ProcessLookupError):  # what its tests have left behind
+            os.killpg(process.pid, signal.SIGKILL)
         if process.done:
             return
         code = os.waitstatus_to_exitcode(status)
@@ -172,6 +187,7 @@ class Parent:
     def _stop(self) -> None:
         """Stop what runs still, as Ctrl-C does, so that it closes its fixtures."""
         for process in self._processes:
+            process.connection.close()  # nobody reads its reports any more
             os.kill(process.pid, signal.SIGINT)
         ends_s = time.monotonic() + END_SECONDS_MAX
         for process in self._processes:
@@ -207,11 +223,12 @@ class Child:
         """Each test with the one behind it, for which pytest keeps fixtures open."""
         yield from pairwise(items)
         self._connection.send(("next",))
-        file = self._connection.recv()
-        if file is None:
+        answer = self._connection.recv()
+        if answer is None:
             yield items[-1], None
             return
-        more = _by_file(self._session.items)[file]
+        file, count = answer
+        more = _by_file(self._session.items)[file][-count:]  # the others ran before a crash
         yield items[-1], more[0]
         yield from self._in_turn(more)
 
@@ -229,7 +246,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fork if the option is given."""
-    if count := config.getoption("processes"):
+    count = config.getoption("processes")
+    if count < 0:
+        raise pytest.UsageError(f"--processes is {count}: it is a number of processes, or 0")
+    if count:
         config.pluginmanager.register(Parent(config, count), "processes")
 
 
@@ -239,6 +259,9 @@ def _be_child(
     """Run tests in this forked process, and end it."""
     plugins = session.config.pluginmanager
     code = 1
+    os.setpgid(0, 0)  # Ctrl-C at a terminal is for the parent, and its end takes all it has left
+    os.register_at_fork(after_in_child=connection.close)  # a fork of a test is no such process
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         _have_own_output(session.config, name)
         child = Child(session, connection)
@@ -246,7 +269,9 @@ def _be_child(
         child.run(items)
         code = 0
     except BaseException:
-        connection.send(("broke", traceback.format_exc()))
+        signal.signal(signal.SIGINT, lambda *_: None)  # one is enough
+        with suppress(OSError):
+            connection.send(("broke", traceback.format_exc()))
         session._setupstate.teardown_exact(None)
     finally:
         os._exit(code)  # a thread that a test left behind keeps no process alive
@@ -256,6 +281,8 @@ def _have_own_output(config: pytest.Config, name: str) -> None:
     """Print nothing of pytest's, and have files of one's own for what tests print and write."""
     plugins = config.pluginmanager
     plugins.unregister(name="terminalreporter")
+    # pytest-timeout writes the stacks of all threads by it.
+    config.get_terminal_writer = lambda: create_terminal_writer(config)  # type: ignore[method-assign]
     capture: Any = plugins.getplugin("capturemanager")
     capture.stop_global_capturing()
     capture.start_global_capturing()

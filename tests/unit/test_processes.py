@@ -101,6 +101,48 @@ def test_a_process_that_exits_with_0_too_early_has_crashed(tmp_path: Path) -> No
     assert (code, "1 failed" in out) == (1, True), out
 
 
+def test_after_a_crash_another_process_of_the_family_runs_the_rest_of_the_file(
+    tmp_path: Path,
+) -> None:
+    crash = "import os\nimport pytest\n@pytest.mark.parametrize('n', range(6))\n"
+    crash += "def test_it(n): n == 1 and os._exit(7)\n"
+    files = {"tests/differential/test_0.py": crash}
+    files |= {f"tests/differential/test_{name}.py": SHARING for name in "ab"}
+    code, out = run(tmp_path, {"conftest.py": COSTLY, **files})
+    assert (code, "1 failed, 11 passed" in out) == (1, True), out
+    assert "while it ran tests/differential/test_0.py::test_it[1]" in out
+
+
+def test_a_timeout_ends_a_test_that_catches_every_exception(tmp_path: Path) -> None:
+    slow = "import time\ndef test_slow():\n    try: time.sleep(60)\n    except Exception: pass\n"
+    code, out = run(tmp_path, {"test_a.py": slow}, "--timeout=1")
+    assert (code, "Timeout (>1.0s)" in out) == (1, True), out
+
+
+def test_processes_that_a_file_leaves_behind_end_with_it(tmp_path: Path) -> None:
+    leaves = """\
+import subprocess
+from pathlib import Path
+
+def test_leaves():
+    left = subprocess.Popen(["sleep", "600"])
+    Path(__file__).with_name("left").write_text(str(left.pid))
+    left.returncode = 0
+"""
+    code, out = run(tmp_path, {"test_a.py": leaves})
+    assert code == 0, out
+    stat = Path(f"/proc/{(tmp_path / 'left').read_text()}/stat")
+    ends_s = time.monotonic() + 10
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+
+
+def test_a_number_below_0_is_refused(tmp_path: Path) -> None:
+    code, out = run(tmp_path, {"test_a.py": ALONE}, "--processes", "-1")
+    assert (code, "--processes is -1" in out) == (4, True), out
+
+
 def test_a_failure_has_its_traceback_and_its_output(tmp_path: Path) -> None:
     wrong = "def test_wrong():\n    print('said before')\n    assert 1 + 1 == 3\n"
     code, out = run(tmp_path, {"test_a.py": wrong, "test_b.py": "def test_right(): print('no')"})

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harnesses.peers.jars import PeerUnavailableError
@@ -41,6 +42,22 @@ def pytest_configure() -> None:
     directory = Path(tempfile.mkdtemp(prefix="txn-peers-"))
     atexit.register(_remove_if_empty, directory)
     _run = Run(directory, *os.pipe())
+    os.register_at_fork(after_in_child=partial(_leave_unless_below, os.getpid()))
+
+
+def pytest_unconfigure() -> None:
+    """End the keepers: a second run in this program has its own."""
+    global _run
+    if _run is not None:
+        os.close(_run.lifeline)
+        os.close(_run.over)
+        _run = None
+
+
+def _leave_unless_below(main: int) -> None:
+    """Close the lifeline in a process that a test has forked: it may outlive the run."""
+    if _run is not None and os.getppid() != main:
+        os.close(_run.lifeline)
 
 
 def kept(peer: str, module: str) -> tuple[Path, Mapping[str, str]]:
@@ -48,7 +65,7 @@ def kept(peer: str, module: str) -> tuple[Path, Mapping[str, str]]:
 
     Args:
         peer: Its name in this run.
-        module: Runs it: `python -m MODULE DIRECTORY OVER` is the keeper, which calls `keep`.
+        module: Runs it: `python -m MODULE DIRECTORY OVER LOCK` is the keeper, which calls `keep`.
 
     Raises:
         PeerUnavailableError: It does not start.
@@ -59,7 +76,7 @@ def kept(peer: str, module: str) -> tuple[Path, Mapping[str, str]]:
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process starts it, others wait
         if not _servers(directory).exists():
-            _start_keeper(directory, module, _run.over)
+            _start_keeper(directory, module, _run.over, lock.fileno())
         servers: dict[str, str] = json.loads(_servers(directory).read_text())
     return directory, servers
 
@@ -69,6 +86,7 @@ def keep(directory: Path, servers: Mapping[str, str]) -> None:
     written = directory / "servers.tmp"
     written.write_text(json.dumps(dict(servers)))
     written.rename(_servers(directory))
+    os.close(int(sys.argv[3]))  # who was interrupted in its start let the next one wait
     os.close(sys.stdout.fileno())  # the test that waits goes on
     os.read(int(sys.argv[2]), 1)
 
@@ -79,15 +97,15 @@ def remove(directory: Path) -> None:
     _remove_if_empty(directory.parent)
 
 
-def _start_keeper(directory: Path, module: str, over: int) -> None:
+def _start_keeper(directory: Path, module: str, over: int, lock: int) -> None:
     output = directory / "keeper.log"
     with output.open("wb") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", module, str(directory), str(over)],
+            [sys.executable, "-m", module, str(directory), str(over), str(lock)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            pass_fds=[over],
+            pass_fds=[over, lock],
             start_new_session=True,  # Ctrl-C ends the run, and so the keeper
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
