@@ -166,8 +166,7 @@ class Parent:
         """A process has ended. If it crashed, report so, and hand out its other tests again."""
         process.connection.close()
         _, status = os.waitpid(process.pid, 0)
-        with suppress(ProcessLookupError):  # what its tests have left behind
-            os.killpg(process.pid, signal.SIGKILL)
+        _end_leftovers(process)
         if process.done:
             return
         code = os.waitstatus_to_exitcode(status)
@@ -195,6 +194,7 @@ class Parent:
                 if time.monotonic() > ends_s:
                     os.kill(process.pid, signal.SIGKILL)
                 time.sleep(0.05)
+            _end_leftovers(process)
 
 
 class Child:
@@ -231,6 +231,12 @@ class Child:
         more = _by_file(self._session.items)[file][-count:]  # the others ran before a crash
         yield items[-1], more[0]
         yield from self._in_turn(more)
+
+
+def _end_leftovers(process: Process) -> None:
+    """End what the tests of a process that has ended have left behind in its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def family_of(file: str) -> str:

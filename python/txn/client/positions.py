@@ -84,7 +84,9 @@ class Positions:
     # ------------------------------------------------------------ what is asked
 
     def reached(self) -> dict[Place, int]:
-        """Return the positions: one past the last record handed out, or the target of a seek.
+        """Return the positions: behind the last record handed out, or the target of a seek.
+
+        A position has also passed the markers and aborted records that follow the record.
 
         Partitions that the program has unassigned since the last commit are among them.
         """
