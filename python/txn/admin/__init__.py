@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from txn.admin.areas.groups import Groups
     from txn.admin.areas.records import Records
     from txn.admin.areas.topics import Topics
-    from txn.admin.areas.transactions import DescribedTransaction, Transactions
+    from txn.admin.areas.transactions import Transactions
     from txn.admin.cluster import ClusterNode
     from txn.admin.configs import ConfigEntry, ConfigKind
     from txn.admin.connecting import Cluster, DescribedCluster, connect
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from txn.cluster.groups import DescribedGroup, GroupMember, ListedGroup, PartitionLag
     from txn.coordinator.transaction.states import TxnState
     from txn.explain.abort import AbortPlan, NothingOpen
-    from txn.explain.questions import Explanation, HoldingTransaction
+    from txn.explain.questions import DescribedTransaction, Explanation, HoldingTransaction
 
 __all__ = [
     "AbortPlan",
@@ -72,7 +72,7 @@ _LAZY: Final = {
     "DescribedCluster": "txn.admin.connecting",
     "DescribedGroup": "txn.cluster.groups",
     "DescribedTopic": "txn.admin.topics",
-    "DescribedTransaction": "txn.admin.areas.transactions",
+    "DescribedTransaction": "txn.explain.questions",
     "Explanation": "txn.explain.questions",
     "GroupMember": "txn.cluster.groups",
     "HoldingTransaction": "txn.explain.questions",

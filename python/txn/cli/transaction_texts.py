@@ -10,7 +10,7 @@ from txn.cluster.facts import FactSource, OpenTransaction, Owner
 from txn.coordinator.transaction.states import TxnState
 from txn.counts import counted
 from txn.explain.questions import (
-    Description,
+    DescribedTransaction,
     Explanation,
     HoldingTransaction,
     Timeline,
@@ -158,9 +158,9 @@ def _owner_name(held: HoldingTransaction) -> str:
 # ---------------------------------------------------------------- one id
 
 
-def description_lines(found: Description, source: FactSource) -> Iterator[str]:
+def description_lines(found: DescribedTransaction, source: FactSource) -> Iterator[str]:
     """Describe one transactional id."""
-    owner, held = found.owner, found.held
+    owner, held = found.owner, found.holds
     now_ms = source.now_ms()
     yield f"transactional id {owner.transactional_id!r}: {owner.state.label}"
     yield _labelled("producer", f"{owner.producer_id}, epoch {owner.producer_epoch}")

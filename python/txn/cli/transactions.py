@@ -128,14 +128,14 @@ def describe(
             print_json(
                 owner_data(found.owner)
                 | {
-                    "holds": [held_data(each, source) for each in found.held],
+                    "holds": [held_data(each, source) for each in found.holds],
                     "timeline": timeline_data(found.timeline),
                 }
             )
         else:
             print_lines(description_lines(found, source))
         note_refused(source, found.left_out)
-    sys.exit(_code(found.held, found.left_out))
+    sys.exit(_code(found.holds, found.left_out))
 
 
 @transactions_app.command()

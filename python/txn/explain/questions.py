@@ -415,19 +415,19 @@ def unknown_id(source: FactSource, transactional_id: str, advice: str) -> Config
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """A transactional id: its state, its newest transaction, the partitions that hold it open.
+class DescribedTransaction:
+    """A transactional id: its state, its newest transaction, and the partitions it holds open.
 
-    `left_out` are the partitions of its open transaction that could not be asked, with reasons.
+    `left_out` are the partitions of an open transaction that the user may not read, with reasons.
     """
 
     owner: Owner
     timeline: Timeline
-    held: tuple[HoldingTransaction, ...]
+    holds: Sequence[HoldingTransaction]
     left_out: Mapping[TopicPartition, str]
 
 
-def described(source: FactSource, transactional_id: str) -> Description:
+def described(source: FactSource, transactional_id: str) -> DescribedTransaction:
     """Describe a transactional id. A partition that the user may not read is left out.
 
     Raises:
@@ -450,7 +450,7 @@ def described(source: FactSource, transactional_id: str) -> Description:
         if each.owner is not None and each.open.producer_id == owner.producer_id
     )
     timeline = timeline_of(source, owner, [each.open for each in own])
-    return Description(owner, timeline, own, left_out)
+    return DescribedTransaction(owner, timeline, own, left_out)
 
 
 def _existing(source: FactSource, partitions: Collection[TopicPartition]) -> list[TopicPartition]:

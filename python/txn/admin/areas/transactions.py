@@ -3,29 +3,15 @@
 Source of all: KIP-664, KIP-98, KIP-360. `txn.explain.abort` has the two ways to end a transaction.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from txn.admin.cluster import RunningCluster
 from txn.cluster.facts import Owner
 from txn.coordinator.transaction.states import TxnState
 from txn.explain import abort, questions
 from txn.explain.abort import AbortPlan, NothingOpen
-from txn.explain.questions import Explanation, HoldingTransaction, Timeline
+from txn.explain.questions import DescribedTransaction, Explanation, HoldingTransaction
 from txn.identifiers import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedTransaction:
-    """A transactional id: its state, its newest transaction, and the partitions it holds open.
-
-    `left_out` are the partitions of an open transaction that the user may not read, with reasons.
-    """
-
-    owner: Owner
-    timeline: Timeline
-    holds: Sequence[HoldingTransaction]
-    left_out: Mapping[TopicPartition, str]
 
 
 class Transactions:
@@ -59,8 +45,7 @@ class Transactions:
             ConfigError: no coordinator knows the id; the message has the nearest one.
         """
         self._running.refresh()
-        found = questions.described(self._running, transactional_id)
-        return DescribedTransaction(found.owner, found.timeline, found.held, found.left_out)
+        return questions.described(self._running, transactional_id)
 
     def find_hanging(self, topics: Collection[str] | None = None) -> Sequence[HoldingTransaction]:
         """Find transactions that hold readers back and will not end by themselves in time.

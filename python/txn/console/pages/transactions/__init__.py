@@ -118,7 +118,7 @@ def one(visit: Visit, source: Source) -> Context:
     """One transactional id: its newest transaction, with everything that is in it."""
     transactional_id = _id_of(visit)
     found = described(source, transactional_id)
-    owner, timeline, held = found.owner, found.timeline, found.held
+    owner, timeline, held = found.owner, found.timeline, found.holds
     verdict = held[0].verdict if held else None
     command = None if verdict is None else verdict.command
     axis, logs = places_of(timeline, owner, source.now_ms())
